@@ -1,0 +1,1 @@
+"""What each entry point promises: clauses in firing order, documented errors, their pages."""

@@ -1,0 +1,1 @@
+"""Sparse attention over a paged pool: prefill and decode."""

@@ -1,0 +1,328 @@
+"""Triton kernels for sparse attention over gathered rows (K and V are the same row)."""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+LOWEST = tl.constexpr(-3.4028234663852886e38)
+LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
+SCALE_GROUP = tl.constexpr(64)
+
+# Sizes and list addresses change from step to step; specialising on them would compile a kernel for each combination.
+COUNTS = ["num_pool_rows", "num_kv_rows", "num_prefix_indices", "num_extend_indices"]
+LISTS = ["prefix_indices_ptr", "prefix_indptr_ptr", "extend_indices_ptr", "extend_indptr_ptr", "sink_ptr", "lse_ptr"]
+DECODE_COUNTS = ["num_pool_rows", "num_indices", "num_splits"]
+DECODE_LISTS = ["indices_ptr", "indptr_ptr", "sink_ptr", "lse_ptr"]
+
+
+@no_type_check
+@triton.jit
+def _span(indptr_ptr, indptr_stride, token, num_indices):
+    """Return where the token's index list begins and ends, clamped into the index buffer."""
+    begin = tl.load(indptr_ptr + token * indptr_stride).to(tl.int64)
+    end = tl.load(indptr_ptr + (token + 1) * indptr_stride).to(tl.int64)
+    begin = tl.minimum(tl.maximum(begin, 0), num_indices)
+    return begin, tl.maximum(begin, tl.minimum(end, num_indices))
+
+
+@no_type_check
+@triton.jit
+def _indices_at(indices_ptr, indices_stride, position, end):
+    """Return one block of row indices; positions behind the list read as -1."""
+    return tl.load(indices_ptr + position * indices_stride, mask=position < end, other=-1)
+
+
+@no_type_check
+@triton.jit
+def _attend_rows(
+    q,
+    acc,
+    row_max,
+    row_sum,
+    rows_ptr,
+    rows_stride_row,
+    rows_stride_dim,
+    num_rows,
+    scales_ptr,
+    scales_stride_row,
+    scales_stride_group,
+    indices_ptr,
+    indices_stride,
+    begin,
+    end,
+    scale_log2,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    STAGES: tl.constexpr,
+    UPCAST: tl.constexpr,
+):
+    """Fold one index list into the running softmax of a block of heads."""
+    dims = tl.arange(0, BLOCK_D)
+    dim_offsets = dims.to(tl.int64) * rows_stride_dim
+    keys = tl.arange(0, BLOCK_K)
+    half: tl.constexpr = q.dtype
+    # Indices are carried one block ahead: a load that feeds a load in the same iteration would keep the pipeliner
+    # from prefetching the rows.
+    upcoming = _indices_at(indices_ptr, indices_stride, begin + keys, end)
+    for position in tl.range(begin, end, BLOCK_K, num_stages=STAGES):
+        index = upcoming.to(tl.int64)
+        valid = (index >= 0) & (index < num_rows)
+        mask = valid[:, None]
+        if HEAD_DIM != BLOCK_D:
+            mask = mask & (dims < HEAD_DIM)[None, :]
+        tile = tl.load(rows_ptr + (index * rows_stride_row)[:, None] + dim_offsets[None, :], mask=mask, other=0.0)
+        if scales_ptr is not None:
+            groups = tl.arange(0, BLOCK_D // SCALE_GROUP)
+            scale_mask = valid[:, None] & (groups < HEAD_DIM // SCALE_GROUP)[None, :]
+            scale_offsets = (index * scales_stride_row)[:, None] + (groups.to(tl.int64) * scales_stride_group)[None, :]
+            scales = tl.load(scales_ptr + scale_offsets, mask=scale_mask, other=0.0).to(half).to(tl.float32)
+            grouped = tl.reshape(tile.to(tl.float32), (BLOCK_K, BLOCK_D // SCALE_GROUP, SCALE_GROUP))
+            # The product of two halves is exact in float32, so this rounds once, as a product in the half type does.
+            tile = tl.reshape((grouped * scales[:, :, None]).to(half), (BLOCK_K, BLOCK_D))
+        upcoming = _indices_at(indices_ptr, indices_stride, position + BLOCK_K + keys, end)
+
+        if UPCAST:
+            scores = tl.dot(q.to(tl.float32), tl.trans(tile).to(tl.float32), input_precision="ieee")
+        else:
+            scores = tl.dot(q, tl.trans(tile))
+        scores = tl.where(valid[None, :], scores, float("-inf"))
+        new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)
+        correction = tl.exp2(row_max - new_max)
+        weights = tl.exp2(scores * scale_log2 - new_max[:, None])
+        row_sum = row_sum * correction + tl.sum(weights, axis=1)
+        acc = acc * correction[:, None]
+        if UPCAST:
+            acc = tl.dot(weights.to(half).to(tl.float32), tile.to(tl.float32), acc, input_precision="ieee")
+        else:
+            acc = tl.dot(weights.to(half), tile, acc)
+        row_max = new_max
+    return acc, row_max, row_sum
+
+
+@no_type_check
+@triton.jit
+def _with_sink(acc, row_max, row_sum, sink):
+    """Normalise by a denominator that includes the sink; also return its natural log."""
+    sink_log2 = sink.to(tl.float32) * LOG2_E
+    new_max = tl.maximum(row_max, sink_log2)
+    correction = tl.exp2(row_max - new_max)
+    denominator = row_sum * correction + tl.exp2(sink_log2 - new_max)
+    # Only an exact zero means "no key and no sink"; a NaN must stay visible.
+    empty = denominator == 0.0
+    factor = tl.where(empty, 0.0, correction / tl.where(empty, 1.0, denominator))
+    lse = tl.where(empty, float("-inf"), new_max * LN_2 + tl.log(tl.where(empty, 1.0, denominator)))
+    return acc * factor[:, None], lse
+
+
+@no_type_check
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=LISTS)
+def sparse_prefill_kernel(
+    q_ptr,
+    pool_ptr,
+    prefix_indices_ptr,
+    prefix_indptr_ptr,
+    kv_ptr,
+    extend_indices_ptr,
+    extend_indptr_ptr,
+    sink_ptr,
+    out_ptr,
+    lse_ptr,
+    scale_log2,
+    num_pool_rows,
+    num_kv_rows,
+    num_prefix_indices,
+    num_extend_indices,
+    q_stride_token,
+    q_stride_head,
+    q_stride_dim,
+    pool_stride_row,
+    pool_stride_dim,
+    kv_stride_row,
+    kv_stride_dim,
+    out_stride_token,
+    out_stride_head,
+    out_stride_dim,
+    prefix_indices_stride,
+    prefix_indptr_stride,
+    extend_indices_stride,
+    extend_indptr_stride,
+    sink_stride,
+    HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    STAGES: tl.constexpr,
+    UPCAST: tl.constexpr,
+):
+    """Attend one block of a token's heads to the token's prefix rows, then to its extend rows."""
+    head_blocks: tl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
+    # Head blocks of one token are neighbours in launch order, so that all but the first find the rows in L2.
+    token = (tl.program_id(0) // head_blocks).to(tl.int64)
+    heads = (tl.program_id(0) % head_blocks) * BLOCK_H + tl.arange(0, BLOCK_H)
+    dims = tl.arange(0, BLOCK_D)
+    tile_mask = (heads < HEADS)[:, None] & (dims < HEAD_DIM)[None, :]
+    head_offsets = heads.to(tl.int64)[:, None]
+    dim_offsets = dims.to(tl.int64)[None, :]
+    q_offsets = token * q_stride_token + head_offsets * q_stride_head + dim_offsets * q_stride_dim
+    q = tl.load(q_ptr + q_offsets, mask=tile_mask, other=0.0)
+
+    acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
+    row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
+    row_sum = tl.zeros((BLOCK_H,), dtype=tl.float32)
+    begin, end = _span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
+    acc, row_max, row_sum = _attend_rows(
+        q, acc, row_max, row_sum,
+        pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, None, 0, 0,
+        prefix_indices_ptr, prefix_indices_stride, begin, end, scale_log2,
+        HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
+    )  # fmt: skip
+    begin, end = _span(extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices)
+    acc, row_max, row_sum = _attend_rows(
+        q, acc, row_max, row_sum,
+        kv_ptr, kv_stride_row, kv_stride_dim, num_kv_rows, None, 0, 0,
+        extend_indices_ptr, extend_indices_stride, begin, end, scale_log2,
+        HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
+    )  # fmt: skip
+
+    sink = tl.load(sink_ptr + heads.to(tl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
+    out, lse = _with_sink(acc, row_max, row_sum, sink)
+    out_offsets = token * out_stride_token + head_offsets * out_stride_head + dim_offsets * out_stride_dim
+    tl.store(out_ptr + out_offsets, out.to(q.dtype), mask=tile_mask)
+    if lse_ptr is not None:
+        tl.store(lse_ptr + token * HEADS + heads, lse, mask=heads < HEADS)
+
+
+@no_type_check
+@triton.jit(do_not_specialize=DECODE_COUNTS, do_not_specialize_on_alignment=DECODE_LISTS)
+def sparse_decode_kernel(
+    q_ptr,
+    pool_ptr,
+    indices_ptr,
+    indptr_ptr,
+    sink_ptr,
+    scales_ptr,
+    out_ptr,
+    lse_ptr,
+    partial_acc_ptr,
+    partial_max_ptr,
+    partial_sum_ptr,
+    scale_log2,
+    num_pool_rows,
+    num_indices,
+    num_splits,
+    q_stride_token,
+    q_stride_head,
+    q_stride_dim,
+    pool_stride_row,
+    pool_stride_dim,
+    scales_stride_row,
+    scales_stride_group,
+    out_stride_token,
+    out_stride_head,
+    out_stride_dim,
+    indices_stride,
+    indptr_stride,
+    sink_stride,
+    HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    SPLIT: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    STAGES: tl.constexpr,
+    UPCAST: tl.constexpr,
+):
+    """Attend one block of a token's heads to one split of the token's rows; a single split writes the result itself."""
+    head_blocks: tl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
+    part = tl.program_id(0) // head_blocks
+    token = (part // num_splits).to(tl.int64)
+    split = part % num_splits
+    heads = (tl.program_id(0) % head_blocks) * BLOCK_H + tl.arange(0, BLOCK_H)
+    dims = tl.arange(0, BLOCK_D)
+    tile_mask = (heads < HEADS)[:, None] & (dims < HEAD_DIM)[None, :]
+    head_offsets = heads.to(tl.int64)[:, None]
+    dim_offsets = dims.to(tl.int64)[None, :]
+
+    begin, end = _span(indptr_ptr, indptr_stride, token, num_indices)
+    if SPLIT:
+        share = tl.cdiv(tl.cdiv(end - begin, num_splits), BLOCK_K) * BLOCK_K
+        begin += split * share
+        end = tl.minimum(end, begin + share)
+    q_offsets = token * q_stride_token + head_offsets * q_stride_head + dim_offsets * q_stride_dim
+    q = tl.load(q_ptr + q_offsets, mask=tile_mask, other=0.0)
+    acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
+    row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
+    row_sum = tl.zeros((BLOCK_H,), dtype=tl.float32)
+    acc, row_max, row_sum = _attend_rows(
+        q, acc, row_max, row_sum,
+        pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, scales_ptr, scales_stride_row, scales_stride_group,
+        indices_ptr, indices_stride, begin, end, scale_log2,
+        HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
+    )  # fmt: skip
+
+    if not SPLIT:
+        sink = tl.load(sink_ptr + heads.to(tl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
+        out, lse = _with_sink(acc, row_max, row_sum, sink)
+        out_offsets = token * out_stride_token + head_offsets * out_stride_head + dim_offsets * out_stride_dim
+        tl.store(out_ptr + out_offsets, out.to(q.dtype), mask=tile_mask)
+        if lse_ptr is not None:
+            tl.store(lse_ptr + token * HEADS + heads, lse, mask=heads < HEADS)
+    else:
+        partial = (token * HEADS + heads) * num_splits + split
+        tl.store(partial_max_ptr + partial, row_max, mask=heads < HEADS)
+        tl.store(partial_sum_ptr + partial, row_sum, mask=heads < HEADS)
+        # An empty split leaves its accumulator unwritten; the combine kernel never reads it.
+        filled = tile_mask & (begin < end)
+        tl.store(partial_acc_ptr + partial[:, None] * HEAD_DIM + dim_offsets, acc, mask=filled)
+
+
+@no_type_check
+@triton.jit(do_not_specialize=["num_splits"], do_not_specialize_on_alignment=["sink_ptr", "lse_ptr"])
+def sparse_combine_kernel(
+    partial_acc_ptr,
+    partial_max_ptr,
+    partial_sum_ptr,
+    sink_ptr,
+    out_ptr,
+    lse_ptr,
+    num_splits,
+    out_stride_token,
+    out_stride_head,
+    out_stride_dim,
+    sink_stride,
+    HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """Merge the splits of one token and head, for one chunk of columns."""
+    chunks: tl.constexpr = (HEAD_DIM + BLOCK_C - 1) // BLOCK_C
+    pair = (tl.program_id(0) // chunks).to(tl.int64)
+    chunk = tl.program_id(0) % chunks
+    token = pair // HEADS
+    head = pair % HEADS
+    splits = tl.arange(0, BLOCK_S)
+    dims = chunk * BLOCK_C + tl.arange(0, BLOCK_C)
+    row_max = tl.load(partial_max_ptr + pair * num_splits + splits, mask=splits < num_splits, other=LOWEST)
+    row_sum = tl.load(partial_sum_ptr + pair * num_splits + splits, mask=splits < num_splits, other=0.0)
+    # A NaN sum is not equal to zero, so a poisoned split stays in.
+    used = row_sum != 0.0
+    acc_offsets = (pair * num_splits + splits)[:, None] * HEAD_DIM + dims[None, :]
+    acc_mask = used[:, None] & (dims < HEAD_DIM)[None, :]
+    acc = tl.load(partial_acc_ptr + acc_offsets, mask=acc_mask, other=0.0)
+
+    peak = tl.max(row_max, axis=0)
+    weights = tl.exp2(row_max - peak)
+    merged = tl.sum(acc * weights[:, None], axis=0)
+    total = tl.sum(row_sum * weights, axis=0)
+    sink = tl.load(sink_ptr + head * sink_stride)
+    out, lse = _with_sink(merged[None, :], peak + tl.zeros((1,), tl.float32), total + tl.zeros((1,), tl.float32), sink)
+    out_offsets = token * out_stride_token + head * out_stride_head + dims.to(tl.int64) * out_stride_dim
+    tl.store(out_ptr + out_offsets[None, :], out.to(out_ptr.dtype.element_ty), mask=(dims < HEAD_DIM)[None, :])
+    if lse_ptr is not None:
+        if chunk == 0:
+            tl.store(lse_ptr + pair + tl.arange(0, 1), lse)

@@ -1,0 +1,286 @@
+"""Torch side of the sparse attention kernels: tile sizes, split counts, outputs and grids.
+
+Nothing here reads a tensor's contents, so every launcher can run inside a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LOG2_E = 1.4426950408889634
+COMBINE_COLUMNS = 128
+MAX_SPLITS = 64
+
+_INTERPRETED_PROGRAMS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TileConfig:
+    """How one kernel program is cut.
+
+    Attributes:
+        block_h: Heads of one token that a program handles; a power of two, at least 16.
+        block_k: Keys of one loop step; a power of two, at least 16.
+        num_warps: Warps of a program.
+        num_stages: Key tiles in flight.
+    """
+
+    block_h: int
+    block_k: int
+    num_warps: int
+    num_stages: int
+
+
+def prefill_config(heads: int, head_dim: int) -> TileConfig:
+    """Choose the prefill tile: as many heads as the accumulator allows, two or more key tiles in shared memory."""
+    columns = padded(head_dim)
+    block_h = min(padded(heads), 64)
+    if columns > 512:
+        return _wide_config(columns)
+    if columns > 256:
+        return TileConfig(block_h, 64, 8, 2) if block_h == 64 else TileConfig(block_h, 32, 4, 3)
+    if columns > 128:
+        return TileConfig(block_h, 64, 8 if block_h == 64 else 4, 3)
+    return TileConfig(block_h, 128, 4, 3) if block_h == 64 else TileConfig(block_h, 64, 4, 3)
+
+
+def decode_config(heads: int, head_dim: int, *, quantised: bool) -> TileConfig:
+    """Choose the decode tile: small key tiles and several stages, because rows come from device memory."""
+    columns = padded(head_dim)
+    block_h = min(padded(heads), 64)
+    if columns > 512:
+        return _wide_config(columns)
+    if block_h == 64:
+        return TileConfig(block_h, 64 if columns > 256 else 128, 8, 2)
+    if quantised:
+        return TileConfig(block_h, 64, 4, 3)
+    return TileConfig(block_h, 32 if columns > 256 else 64, 4, 3)
+
+
+def decode_splits(tokens: int, heads: int, num_indices: int, config: TileConfig, programs: int) -> int:
+    """Choose how many programs share a token's rows.
+
+    Args:
+        tokens: Tokens of the call.
+        heads: Query heads.
+        num_indices: Allocated length of the index buffer; it bounds the mean list length without a device read.
+        config: Tile of the decode kernel.
+        programs: Programs that fill the device.
+    """
+    base = tokens * math.ceil(heads / config.block_h)
+    mean_steps = math.ceil(num_indices / (tokens * config.block_k))
+    return max(1, min(programs // max(base, 1), mean_steps, MAX_SPLITS))
+
+
+def padded(size: int) -> int:
+    """Return the next power of two that a matrix instruction accepts."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def sparse_prefill_triton(
+    q: Tensor,
+    unified_kv: Tensor,
+    kv_indices_prefix: Tensor,
+    kv_indptr_prefix: Tensor,
+    kv: Tensor,
+    kv_indices_extend: Tensor,
+    kv_indptr_extend: Tensor,
+    attn_sink: Tensor,
+    softmax_scale: float,
+    *,
+    return_lse: bool = False,
+    config: TileConfig | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attend each token to its pool rows and its new rows under one softmax with a sink.
+
+    Args:
+        q: Queries.
+        unified_kv: Paged pool; a row is both key and value.
+        kv_indices_prefix: Pool rows of all tokens, back to back; an index outside the pool is skipped.
+        kv_indptr_prefix: Where each token's pool rows begin and end.
+        kv: New rows of this forward.
+        kv_indices_extend: New rows of all tokens, back to back; an index outside ``kv`` is skipped.
+        kv_indptr_extend: Where each token's new rows begin and end.
+        attn_sink: Natural-log logit per head that joins the denominator and carries no value.
+        softmax_scale: Positive factor on the scores, not on the sink.
+        return_lse: Also return the natural log of the denominator, sink included.
+        config: Tile to use instead of the chosen one.
+    """
+    from tensorpact_kernels.sparse_prefill import device
+
+    tokens, heads, dim = q.shape
+    out = torch.empty_like(q)
+    lse = torch.empty((tokens, heads), dtype=torch.float32, device=q.device) if return_lse else None
+    if out.numel():
+        tile = config or prefill_config(heads, dim)
+        with _on(q.device):
+            device.sparse_prefill_kernel[(tokens * math.ceil(heads / tile.block_h),)](
+                q,
+                unified_kv,
+                kv_indices_prefix,
+                kv_indptr_prefix,
+                kv,
+                kv_indices_extend,
+                kv_indptr_extend,
+                attn_sink,
+                out,
+                lse,
+                float(softmax_scale) * LOG2_E,
+                unified_kv.shape[0],
+                kv.shape[0],
+                kv_indices_prefix.shape[0],
+                kv_indices_extend.shape[0],
+                *q.stride(),
+                *unified_kv.stride(),
+                *kv.stride(),
+                *out.stride(),
+                *kv_indices_prefix.stride(),
+                *kv_indptr_prefix.stride(),
+                *kv_indices_extend.stride(),
+                *kv_indptr_extend.stride(),
+                *attn_sink.stride(),
+                HEADS=heads,
+                HEAD_DIM=dim,
+                BLOCK_H=tile.block_h,
+                BLOCK_D=padded(dim),
+                BLOCK_K=tile.block_k,
+                STAGES=tile.num_stages,
+                UPCAST=not q.is_cuda,
+                num_warps=tile.num_warps,
+                num_stages=tile.num_stages,
+            )
+    return out if lse is None else (out, lse)
+
+
+def sparse_decode_triton(
+    q: Tensor,
+    unified_kv: Tensor,
+    kv_indices: Tensor,
+    kv_indptr: Tensor,
+    attn_sink: Tensor,
+    softmax_scale: float,
+    kv_scales: Tensor | None = None,
+    *,
+    return_lse: bool = False,
+    kv_splits: int | None = None,
+    config: TileConfig | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attend each token to its pool rows under a softmax with a sink.
+
+    Args:
+        q: Queries.
+        unified_kv: Paged pool, fp8 when ``kv_scales`` is given.
+        kv_indices: Pool rows of all tokens, back to back; an index outside the pool is skipped.
+        kv_indptr: Where each token's rows begin and end.
+        attn_sink: Natural-log logit per head that joins the denominator and carries no value.
+        softmax_scale: Positive factor on the scores, not on the sink.
+        kv_scales: One scale per row and group of 64 columns, rounded to the dtype of ``q`` before use.
+        return_lse: Also return the natural log of the denominator, sink included.
+        kv_splits: Programs that share a token's rows, instead of the chosen number.
+        config: Tile to use instead of the chosen one; the place of the public ``block_h`` and ``block_k``.
+    """
+    from tensorpact_kernels.sparse_prefill import device
+
+    tokens, heads, dim = q.shape
+    out = torch.empty_like(q)
+    lse = torch.empty((tokens, heads), dtype=torch.float32, device=q.device) if return_lse else None
+    if not out.numel():
+        return out if lse is None else (out, lse)
+    tile = config or decode_config(heads, dim, quantised=kv_scales is not None)
+    splits = kv_splits or decode_splits(tokens, heads, kv_indices.shape[0], tile, _programs(q.device, tile.block_h))
+    partial_acc, partial_max, partial_sum = _partials(q, splits)
+    with _on(q.device):
+        device.sparse_decode_kernel[(tokens * math.ceil(heads / tile.block_h) * splits,)](
+            q,
+            unified_kv,
+            kv_indices,
+            kv_indptr,
+            attn_sink,
+            kv_scales,
+            out,
+            lse,
+            partial_acc,
+            partial_max,
+            partial_sum,
+            float(softmax_scale) * LOG2_E,
+            unified_kv.shape[0],
+            kv_indices.shape[0],
+            splits,
+            *q.stride(),
+            *unified_kv.stride(),
+            *((0, 0) if kv_scales is None else kv_scales.stride()),
+            *out.stride(),
+            *kv_indices.stride(),
+            *kv_indptr.stride(),
+            *attn_sink.stride(),
+            HEADS=heads,
+            HEAD_DIM=dim,
+            SPLIT=splits > 1,
+            BLOCK_H=tile.block_h,
+            BLOCK_D=padded(dim),
+            BLOCK_K=tile.block_k,
+            STAGES=tile.num_stages,
+            UPCAST=not q.is_cuda,
+            num_warps=tile.num_warps,
+            num_stages=tile.num_stages,
+        )
+        if splits > 1:
+            columns = min(COMBINE_COLUMNS, padded(dim))
+            device.sparse_combine_kernel[(tokens * heads * math.ceil(dim / columns),)](
+                partial_acc,
+                partial_max,
+                partial_sum,
+                attn_sink,
+                out,
+                lse,
+                splits,
+                *out.stride(),
+                *attn_sink.stride(),
+                HEADS=heads,
+                HEAD_DIM=dim,
+                BLOCK_S=1 << (splits - 1).bit_length(),
+                BLOCK_C=columns,
+                num_warps=4,
+            )
+    return out if lse is None else (out, lse)
+
+
+def _wide_config(columns: int) -> TileConfig:
+    # Two stages of 16 keys stop fitting in shared memory beyond 2048 columns.
+    return TileConfig(16, 32 if columns == 1024 else 16, 8, 2 if columns <= 2048 else 1)
+
+
+def _partials(q: Tensor, splits: int) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return float32 room for each split's accumulator, maximum and sum; none for a single split."""
+    if splits == 1:
+        return None, None, None
+    tokens, heads, dim = q.shape
+    acc = torch.empty((tokens, heads, splits, dim), dtype=torch.float32, device=q.device)
+    statistics = torch.empty((2, tokens, heads, splits), dtype=torch.float32, device=q.device)
+    return acc, statistics[0], statistics[1]
+
+
+def _programs(device: torch.device, block_h: int) -> int:
+    """Return how many programs fill the device at once."""
+    if device.type != "cuda":
+        return _INTERPRETED_PROGRAMS
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return _multiprocessors(index) * (1 if block_h == 64 else 2)
+
+
+@functools.cache
+def _multiprocessors(index: int) -> int:
+    return torch.cuda.get_device_properties(index).multi_processor_count
+
+
+def _on(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Make the tensors' device current for the launch, where it is not."""
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return contextlib.nullcontext()
+    return torch.cuda.device(device)

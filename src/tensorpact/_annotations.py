@@ -1,0 +1,325 @@
+"""A signature read once: jaxtyping hints become tensor specs, every other hint stays with beartype."""
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Union, cast
+
+import torch
+from jaxtyping import AbstractArray, Complex, Float
+
+from ._dims import Dim, DimKind, parse_shape
+from ._errors import ContractDefinitionError
+from .constraints import Constraint, OneOf
+
+EMPTY = inspect.Parameter.empty
+_FLOATS = frozenset(cast("tuple[str, ...]", Float.dtypes))
+_COMPLEXES = frozenset(cast("tuple[str, ...]", Complex.dtypes))
+#: Dtypes that torch has and jaxtyping's families leave out.
+EXTRA_FLOATS = ("float8_e8m0fnu", "float4_e2m1fn_x2")
+EXTRA_COMPLEXES = ("complex32",)
+TORCH_DTYPES: Mapping[str, torch.dtype] = {
+    repr(d).rpartition(".")[2]: d for d in vars(torch).values() if isinstance(d, torch.dtype)
+}
+#: Commonest first: membership in a tuple is found sooner, and Dynamo can trace it.
+_COMMON = ("bfloat16", "float16", "float32", "int32", "int64", "bool", "uint8", "float64", "float8_e4m3fn")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorForm:
+    """One jaxtyping hint.
+
+    Attributes:
+        array_type: Class of the array, or ``typing.Any``.
+        dtype_class: The jaxtyping dtype class it was made from.
+        dtypes: Names or patterns of the allowed dtypes; None allows all.
+        dims: Axes in order.
+        text: The shape string.
+    """
+
+    array_type: Any
+    dtype_class: Any
+    dtypes: tuple[str | re.Pattern[str], ...] | None
+    dims: tuple[Dim, ...]
+    text: str
+
+    @property
+    def variadic(self) -> int | None:
+        """Index of the variadic axis."""
+        return next((i for i, d in enumerate(self.dims) if d.variadic), None)
+
+    def allows(self, dtype: str) -> bool:
+        """Whether a dtype, by name, belongs to the hint."""
+        return self.dtypes is None or any(
+            dtype == d if isinstance(d, str) else d.match(dtype) is not None for d in self.dtypes
+        )
+
+    def rank_fits(self, rank: int) -> bool:
+        """Whether a tensor of this rank can fit."""
+        return rank == len(self.dims) if self.variadic is None else rank >= len(self.dims) - 1
+
+    def position(self, index: int, rank: int) -> int | slice | None:
+        """Where an annotated axis lies in a tensor of this rank; None where it does not exist.
+
+        The last axis is addressed from the end, and so are axes behind a variadic one; all others from the front.
+        """
+        variadic = self.variadic
+        if variadic is not None and index == variadic:
+            tail = len(self.dims) - 1 - variadic
+            return slice(variadic, rank - tail) if rank >= len(self.dims) - 1 else None
+        if index == len(self.dims) - 1 or (variadic is not None and index > variadic):
+            place = rank - (len(self.dims) - index)
+            return place if place >= 0 else None
+        return index if index < rank else None
+
+    def torch_dtypes(self) -> tuple[torch.dtype, ...]:
+        """The torch dtypes among the allowed ones, commonest first."""
+        order = sorted(TORCH_DTYPES, key=lambda n: _COMMON.index(n) if n in _COMMON else len(_COMMON))
+        return tuple(dict.fromkeys(TORCH_DTYPES[n] for n in order if self.allows(n)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorSpec:
+    """What an annotation says of one tensor: one form, or several of a union, and the constraints."""
+
+    forms: tuple[TensorForm, ...]
+    constraints: tuple[Constraint, ...] = ()
+
+    @property
+    def union(self) -> bool:
+        """Whether the forms differ in their axes, so that the axes are one obligation and bind nothing."""
+        return len({f.text for f in self.forms}) > 1
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """Axes of a spec that is no union."""
+        return self.forms[0].dims
+
+    def dtypes(self) -> tuple[torch.dtype, ...] | None:
+        """Allowed torch dtypes with ``OneOf`` taken in; None allows all."""
+        limits = [set(c.dtypes) for c in self.constraints if isinstance(c, OneOf)]
+        if not limits and any(f.dtypes is None for f in self.forms):
+            return None
+        allowed = dict.fromkeys(d for f in self.forms for d in f.torch_dtypes())
+        return tuple(d for d in allowed if all(d in limit for limit in limits))
+
+    def describe(self) -> str:
+        """The forms as text: ``[slots, H, L, K]``, joined by ``or``."""
+        return " or ".join(dict.fromkeys("[" + ", ".join(f.text.split()) + "]" for f in self.forms))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parameter:
+    """One parameter, or one annotated field of ``self``.
+
+    Attributes:
+        name: Parameter name, or ``self.field``.
+        kind: Kind as ``inspect`` has it.
+        default: Default value or ``EMPTY``.
+        hint: The annotation, evaluated; ``EMPTY`` where there is none.
+        tensor: Tensor part of the hint.
+        other: Non-tensor part of the hint, None left out; ``EMPTY`` where there is none.
+        optional: Whether None is allowed.
+        extra: Hint that carries beartype validators written beside a tensor hint.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    hint: Any
+    tensor: TensorSpec | None
+    other: Any
+    optional: bool
+    extra: Any = EMPTY
+
+    @property
+    def is_field(self) -> bool:
+        """Whether this is a field of ``self`` and no parameter of its own."""
+        return "." in self.name
+
+
+def is_tensor_hint(hint: Any) -> bool:
+    """Whether a hint is a jaxtyping array hint."""
+    return isinstance(hint, type) and issubclass(hint, AbstractArray) and hint is not AbstractArray
+
+
+def mentions_tensor(hint: Any) -> bool:
+    """Whether a hint holds a jaxtyping array hint anywhere inside."""
+    return is_tensor_hint(hint) or any(mentions_tensor(a) for a in typing.get_args(hint))
+
+
+def _form(hint: Any, owner: str) -> TensorForm:
+    dtypes: Any = hint.dtypes
+    if isinstance(dtypes, (tuple, list)):
+        names = tuple(cast("tuple[Any, ...]", dtypes))
+        if names and isinstance(names[0], str):
+            names += EXTRA_FLOATS if _FLOATS.issubset(names) else ()
+            names += EXTRA_COMPLEXES if _COMPLEXES.issubset(names) else ()
+    else:
+        names = None
+    return TensorForm(hint.array_type, hint.dtype, names, parse_shape(hint.dim_str, owner), hint.dim_str.strip())
+
+
+def _members(hint: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Members of a union with the ``Annotated`` metadata around them."""
+    origin = typing.get_origin(hint)
+    if origin is Annotated:
+        inner, *metadata = typing.get_args(hint)
+        for member, own in _members(inner):
+            yield member, (*own, *metadata)
+    elif origin in (Union, types.UnionType):
+        for member in typing.get_args(hint):
+            yield from _members(member)
+    elif isinstance(getattr(hint, "__value__", None), object) and type(hint).__name__ == "TypeAliasType":
+        yield from _members(hint.__value__)
+    else:
+        yield hint, ()
+
+
+def _is_validator(metadata: Any) -> bool:
+    return type(metadata).__module__.startswith("beartype.vale")
+
+
+def read_hint(name: str, hint: Any, owner: str, kind: Any = None, default: Any = EMPTY) -> Parameter:
+    """Read one annotation.
+
+    Args:
+        name: Parameter name.
+        hint: Its annotation, evaluated.
+        owner: The function, for messages.
+        kind: Parameter kind.
+        default: Default value.
+
+    Raises:
+        ContractDefinitionError: The hint says what no tensor can meet.
+    """
+    label = f"{owner}: {name}"
+    if hint is EMPTY:
+        return Parameter(name, kind, default, hint, None, EMPTY, True)
+    forms: list[TensorForm] = []
+    constraints: list[Constraint] = []
+    validators: list[Any] = []
+    others: list[Any] = []
+    optional = default is None
+    for member, metadata in _members(hint):
+        own = tuple(m for m in metadata if isinstance(m, Constraint))
+        if member is None or member is type(None):
+            optional = True
+        elif is_tensor_hint(member):
+            forms.append(_form(member, label))
+            constraints += [c for c in own if c not in constraints]
+            validators += [m for m in metadata if _is_validator(m)]
+        else:
+            if mentions_tensor(member):
+                raise ContractDefinitionError(
+                    f"{label}: tensors inside {member!r} are not checked yet; annotate them as parameters of their own"
+                )
+            foreign = tuple(m for m in metadata if not isinstance(m, Constraint))
+            others.append(Annotated[(member, *foreign)] if foreign else member)
+    if constraints and not forms:
+        raise ContractDefinitionError(f"{label}: {constraints[0]!r} stands beside no tensor hint")
+    tensor = TensorSpec(tuple(forms), tuple(constraints)) if forms else None
+    if tensor is not None and tensor.dtypes() == ():
+        raise ContractDefinitionError(f"{label}: {tensor.constraints!r} leaves no dtype that the hint allows")
+    extra: Any = EMPTY
+    if validators:
+        array: Any = forms[0].array_type
+        extra = Annotated[(array, *validators)]
+    other: Any = Union[tuple(others)] if others else EMPTY  # noqa: UP007 - members are known at run time only
+    return Parameter(name, kind, default, hint, tensor, other, optional, extra)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signature:
+    """Parameters of a function in order, fields of ``self`` behind it, and the return annotation."""
+
+    owner: str
+    parameters: tuple[Parameter, ...]
+    returns: Any
+    method: bool
+
+    def named(self) -> dict[str, Parameter]:
+        """Name to parameter."""
+        return {p.name: p for p in self.parameters}
+
+
+def evaluate_hint(hint: Any, scope: Mapping[str, Any], local: Mapping[str, Any]) -> Any:
+    """A string annotation evaluated; anything else as it is.
+
+    Raises:
+        Exception: Whatever the text raises.
+    """
+    if isinstance(hint, str):
+        hint = eval(hint, dict(scope), dict(local))
+    if isinstance(hint, str):
+        return evaluate_hint(hint, scope, local)
+    return hint
+
+
+def read_signature(
+    function: Callable[..., Any], owner: str, local: Mapping[str, Any], fields: Mapping[str, Any] | None = None
+) -> Signature:
+    """Read the annotations of a function.
+
+    Args:
+        function: The undecorated function.
+        owner: Its qualified name, for messages.
+        local: Names visible where it is defined, for string annotations.
+        fields: Annotated fields of the class of ``self``.
+
+    Raises:
+        ContractDefinitionError: A hint cannot be resolved or is wrong.
+    """
+    signature = inspect.signature(function)
+    cells = getattr(function, "__closure__", None) or ()
+    closure = {n: c.cell_contents for n, c in zip(function.__code__.co_freevars, cells, strict=True) if _filled(c)}
+    scope = {**local, **closure}
+
+    def resolve(name: str, hint: Any) -> Any:
+        try:
+            return evaluate_hint(hint, function.__globals__, scope)
+        except Exception as bad:
+            raise ContractDefinitionError(f"{owner}: the annotation of {name}, {hint!r}, fails: {bad!r}") from bad
+
+    parameters: list[Parameter] = []
+    names = list(signature.parameters)
+    for name, parameter in signature.parameters.items():
+        hint = resolve(name, parameter.annotation) if parameter.annotation is not EMPTY else EMPTY
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and mentions_tensor(hint):
+            raise ContractDefinitionError(f"{owner}: tensors in *{name} are not checked yet")
+        parameters.append(read_hint(name, hint, owner, parameter.kind, parameter.default))
+        if name == names[0] and fields:
+            parameters += [read_hint(f"{name}.{f}", resolve(f, h), owner) for f, h in fields.items()]
+    returns = resolve("the return value", signature.return_annotation)
+    method = bool(names) and names[0] == "self" and signature.parameters["self"].annotation is EMPTY
+    return Signature(owner, tuple(parameters), returns, method)
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - reading an empty cell raises
+    except ValueError:
+        return False
+    return True
+
+
+def array_dtype(array: Any) -> str:
+    """Name of an array's dtype, as jaxtyping reads it: torch, NumPy and JAX alike."""
+    dtype = array.dtype
+    if isinstance(dtype, torch.dtype):
+        return repr(dtype).rpartition(".")[2]
+    if isinstance(dtype, str):
+        return dtype
+    kind = getattr(dtype, "type", None)
+    name = getattr(kind, "__name__", None)
+    if name == "void":
+        return str(dtype)
+    return name if name is not None else repr(dtype).rpartition(".")[2]
+
+
+def is_plain_axis(dim: Dim) -> bool:
+    """Whether an axis is a bare name, the kind that binds."""
+    return dim.kind is DimKind.NAMED

@@ -1,0 +1,268 @@
+"""The decorator: a function, its contract and its guard."""
+
+import dataclasses
+import inspect
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from . import _guard, _modes
+from ._annotations import Signature, read_signature
+from ._contract import Contract
+from ._diagnosis import diagnose
+from ._errors import ContractDefinitionError
+from ._plan import GuardPlan, make_plan
+from ._reference import Reference
+from ._returns import ReturnCheck
+from ._terms import Terms
+
+P = ParamSpec("P")
+R = TypeVar("R")
+#: Whether ``TENSORPACT=off`` stood in the environment at import: decorators then return the function itself.
+disabled: bool = _modes.current == _modes.OFF
+
+
+class Entry:
+    """A contracted function: reachable as ``function.__tensorpact__``.
+
+    Attributes:
+        body: The undecorated function.
+        contract: Its contract.
+        owner: Module and qualified name.
+        check_returns: Whether the return annotation is checked in ``compiled`` mode.
+    """
+
+    def __init__(self, body: FunctionType, contract: Contract, check_returns: bool, local: Mapping[str, Any]) -> None:
+        self.body = body
+        self.contract = contract
+        self.check_returns = check_returns
+        self.owner = f"{body.__module__}.{body.__qualname__}"
+        self._local: Mapping[str, Any] | None = local
+        self._terms: Terms | None = None
+        self._plan: GuardPlan | None = None
+        self._source: _guard.GuardSource | None = None
+        self._reference: Reference | None = None
+        self._returns: ReturnCheck | None = None
+        self._function: weakref.ref[FunctionType] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the guard is built; methods wait for their first call, which shows the class of ``self``."""
+        return self._terms is not None
+
+    @property
+    def terms(self) -> Terms:
+        """The contract laid on the signature."""
+        if self._terms is None:
+            self.build(None)
+        return cast(Terms, self._terms)
+
+    @property
+    def source(self) -> str:
+        """Text of the generated guard."""
+        if self._source is None:
+            self.build(None)
+        return cast(_guard.GuardSource, self._source).text
+
+    @property
+    def signature(self) -> Signature:
+        """The annotations, read."""
+        return self.terms.signature
+
+    def read(self, fields: Mapping[str, Any] | None = None) -> None:
+        """Read the annotations and lay the contract on them.
+
+        Raises:
+            ContractDefinitionError: Either is wrong.
+        """
+        signature = read_signature(self.body, self.owner, self._local or {}, fields)
+        self._terms = Terms(self.contract, signature)
+        self._plan = make_plan(self._terms)
+        self._source = _guard.write_source(self._plan, self.owner)
+        self._local = None
+
+    def build(self, instance: Any) -> FunctionType | None:
+        """Build the guard of a method at its first call; ``instance`` is its ``self``, where there is one."""
+        if self._terms is None:
+            fields = _fields(type(instance), self.body) if instance is not None else None
+            self.read(fields)
+        function = None if self._function is None else self._function()
+        if function is not None and function.__code__.co_name == "unready":
+            made = self._compile()
+            function.__globals__.update(made.__globals__)
+            function.__code__ = made.__code__
+        return function
+
+    def values(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        """Arguments in signature order, by name."""
+        names = [p.name for p in self.terms.signature.parameters if not p.is_field]
+        return dict(zip(names, arguments, strict=True))
+
+    def diagnose(self, arguments: tuple[Any, ...]) -> Exception | None:
+        """The error of a call, or None where it is right after all."""
+        return diagnose(self.terms, self.values(arguments))
+
+    def call_checked(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function as ``beartype`` mode does.
+
+        Raises:
+            ContractViolation: A check or clause is broken.
+        """
+        __tracebackhide__ = True
+        values = self._bound(args, kwargs)
+        error = self.reference.check(values, args, kwargs)
+        if error is not None:
+            raise error
+        result = self.body(*args, **kwargs)
+        if inspect.isawaitable(result) or inspect.isgenerator(result):
+            return result
+        return self.checked_result(result, values)
+
+    def checked_result(self, result: Any, values: Mapping[str, Any]) -> Any:
+        """A returned value, checked against the return annotation.
+
+        Raises:
+            ContractViolation: It is not what the annotation says.
+        """
+        __tracebackhide__ = True
+        if self._returns is None:
+            self._returns = ReturnCheck(self.contract, self.terms.signature)
+        error = self._returns(result, values)
+        if error is not None:
+            raise error
+        return result
+
+    @property
+    def reference(self) -> Reference:
+        """The oracle, built when it is first needed."""
+        if self._reference is None:
+            self._reference = Reference(self.terms, self._shim)
+        return self._reference
+
+    def _shim(self, judged: Callable[..., Any]) -> Callable[..., Any]:
+        plan = cast(GuardPlan, self._plan)
+        shim = cast(FunctionType, _guard.build(_guard.shim_source(plan, self.owner), {"_judged": judged}))
+        self._dress(shim)
+        del shim.__wrapped__  # type: ignore[attr-defined]
+        return shim
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        bound = inspect.signature(self.body).bind(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def _compile(self) -> FunctionType:
+        plan, source = cast(GuardPlan, self._plan), cast(_guard.GuardSource, self._source)
+        p = _guard.prefix_of(plan)
+        body: Callable[..., Any] = self.body
+        if self.check_returns:
+            body = self._with_return_check
+        return cast(
+            FunctionType,
+            _guard.build(source, {f"{p}body": body, f"{p}reference": self.call_checked, f"{p}diagnose": self.diagnose}),
+        )
+
+    def _with_return_check(self, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        return self.checked_result(self.body(*args, **kwargs), self._bound(args, kwargs))
+
+    def function(self) -> FunctionType:
+        """The function that takes the place of the undecorated one."""
+        if self._terms is not None:
+            made = self._compile()
+        else:
+            source = _guard.unready_source(self.body, self.owner)
+            made = cast(FunctionType, _guard.build(source, {"_build": self.build}))
+        self._dress(made)
+        made.__dict__["__tensorpact__"] = self
+        self._function = weakref.ref(made)
+        return made
+
+    def _dress(self, made: FunctionType) -> None:
+        body = self.body
+        made.__name__, made.__qualname__, made.__doc__ = body.__name__, body.__qualname__, body.__doc__
+        made.__module__ = body.__module__
+        made.__defaults__, made.__kwdefaults__ = body.__defaults__, body.__kwdefaults__
+        made.__annotations__ = body.__annotations__
+        made.__dict__.update(body.__dict__)
+        made.__dict__["__wrapped__"] = body
+
+
+def _fields(cls: type, body: FunctionType) -> dict[str, Any] | None:
+    """Annotated dataclass fields of the class that a method belongs to."""
+    if body.__name__ in ("__init__", "__new__"):
+        return None
+    home = body.__qualname__.rpartition(".")[0]
+    owner = next((c for c in cls.__mro__ if c.__qualname__ == home and c.__module__ == body.__module__), cls)
+    if not dataclasses.is_dataclass(owner):
+        return None
+    return {f.name: f.type for f in dataclasses.fields(owner)}
+
+
+def entry_of(function: Any) -> Entry | None:
+    """The contract behind a function, a bound method or a static or class method; None where there is none."""
+    inner = getattr(function, "__func__", function)
+    found = getattr(inner, "__tensorpact__", None)
+    return found if isinstance(found, Entry) else None
+
+
+def _decorate(function: Any, contract: Contract | None, check_returns: bool, local: Mapping[str, Any]) -> Any:
+    if isinstance(function, (staticmethod, classmethod)):
+        inner: Any = cast(Any, function).__func__
+        return type(function)(_decorate(inner, contract, check_returns, local))
+    if isinstance(function, property):
+        parts = [
+            None if f is None else _decorate(f, contract, check_returns, local)
+            for f in (function.fget, function.fset, function.fdel)
+        ]
+        return property(*parts, doc=function.__doc__)
+    if isinstance(function, type):
+        raise ContractDefinitionError(f"{function.__qualname__} is a class; decorate its methods")
+    if not isinstance(function, FunctionType):
+        raise ContractDefinitionError(f"{function!r} is no Python function")
+    if disabled or entry_of(function) is not None:
+        return function
+    made = contract or Contract(function.__name__, family=function.__module__.rpartition(".")[2])
+    entry = Entry(function, made, check_returns, local)
+    home, _, _ = function.__qualname__.rpartition(".")
+    in_class = bool(home) and not home.endswith("<locals>")
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    if not (in_class and names[:1] == ("self",)):
+        entry.read()
+    return entry.function()
+
+
+@overload
+def contract(function: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
+def contract(
+    contract: Contract | None = None, /, *, check_returns: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
+    """Enforce the annotations of a function, and a contract where one is given.
+
+    Args:
+        function: The function, or a :class:`Contract` (the result is then a decorator).
+        check_returns: Check the return annotation in ``compiled`` mode too.
+
+    Raises:
+        ContractDefinitionError: The annotations or the contract are wrong.
+    """
+    given = function if isinstance(function, Contract) else None
+    frame = sys._getframe(1)
+    local = {**frame.f_globals, **frame.f_locals} if frame.f_locals is not frame.f_globals else frame.f_globals
+    if function is None or given is not None:
+        return lambda inner: _decorate(inner, given, check_returns, _visible(inner, local))
+    return _decorate(function, None, check_returns, _visible(function, local))
+
+
+def _visible(function: Any, local: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Names of the decorating frame, kept only while a string annotation may need them."""
+    annotations = getattr(getattr(function, "__func__", function), "__annotations__", {})
+    return dict(local) if any(isinstance(a, str) for a in annotations.values()) else {}

@@ -1,0 +1,352 @@
+"""A call judged in documented order: the first broken clause or obligation, in plain Python."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ._call import ABSENT, Broken, Call, Status, Unknown
+from ._errors import ContractDefinitionError, DocumentedError
+from ._terms import Axis, Obligation, Step
+from .clauses import (
+    AnyOf,
+    Clause,
+    Exclusive,
+    Let,
+    Needs,
+    NoOverlap,
+    Present,
+    Require,
+    Rule,
+    SameDevice,
+    SameDim,
+    SameDtype,
+    Shape,
+    Together,
+    lambda_parameters,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """The first thing that is broken.
+
+    Attributes:
+        broken: What and why.
+        error: Documented error, or None for the default text.
+        step: The clause that says so, or None.
+    """
+
+    broken: Broken
+    error: DocumentedError | None = None
+    step: Step | None = None
+
+
+def first_violation(call: Call) -> Violation | None:
+    """Judge a call: type obligations, then the clauses in order, then every obligation that is left.
+
+    Raises:
+        ContractDefinitionError: Code of the contract's author failed.
+    """
+    terms = call.terms
+    for parameter in terms.signature.parameters:
+        obligation = terms.obligations[parameter.name][0]
+        status = call.status(obligation)
+        if isinstance(status, Broken):
+            if call.values[parameter.name] is None and parameter.name in terms.none_claimed:
+                continue
+            return Violation(status)
+    for step in terms.steps:
+        status = _evaluate(call, step.clause, step)
+        if isinstance(status, Broken):
+            return Violation(status, step.clause.error, step)
+        if isinstance(status, Unknown) and status.because:
+            reason = status.because[0]
+            if not terms.claimed_after(reason, step.index):
+                underneath = call.status(reason)
+                if isinstance(underneath, Broken):
+                    return Violation(underneath)
+    for parameter in terms.signature.parameters:
+        for obligation in terms.obligations[parameter.name]:
+            status = call.status(obligation)
+            if isinstance(status, Broken):
+                return Violation(status)
+    return _mutual_overlap(call)
+
+
+def _mutual_overlap(call: Call) -> Violation | None:
+    written = [n for n in call.terms.contract.mutates if isinstance(call.tensor(n), torch.Tensor)]
+    for i, name in enumerate(written):
+        for other in written[i + 1 :]:
+            if shares_bytes(call.tensor(name), call.tensor(other)):
+                return Violation(Broken((other,), f"{other}: is written and shares memory with {name}, also written"))
+    return None
+
+
+def apply_rule(call: Call, clause: Clause, rule: Rule, extra: dict[str, Any] | None = None) -> tuple[bool, Any]:
+    """Run a rule of a contract's author.
+
+    Returns:
+        True and the value, or False and the Unknown that says why there is none.
+
+    Raises:
+        ContractDefinitionError: The rule failed although its arguments are what the annotations say.
+    """
+    terms = call.terms
+    values: list[Any] = []
+    names = lambda_parameters(rule)
+    for name in names:
+        if extra is not None and name in extra:
+            values.append(extra[name])
+        elif name in call.lets:
+            values.append(call.lets[name])
+        elif name in terms.parameters:
+            values.append(call.values[name])
+        else:
+            missing = call.missing((name,))
+            if missing is not None:
+                return False, missing
+            values.append(call.dims[name])
+    try:
+        return True, rule(*values)
+    except Exception as bad:
+        because = tuple(
+            ob
+            for name in names
+            if name in terms.parameters
+            for ob in terms.obligations[name]
+            if ob.kind in ("type", "rank", "dtype") and isinstance(call.status(ob), Broken)
+        )
+        if because:
+            return False, Unknown(because)
+        raise ContractDefinitionError(f"{terms.owner}: {clause} failed: {bad!r}") from bad
+
+
+def _evaluate(call: Call, clause: Clause, step: Step) -> Status:
+    if clause.when is not None:
+        done, value = apply_rule(call, clause, clause.when)
+        if not done:
+            return value
+        if not value:
+            return None
+    if isinstance(clause, AnyOf):
+        return _any_of(call, clause, step)
+    handler = _HANDLERS.get(type(clause))
+    if handler is not None:
+        return handler(call, clause, step)
+    return _claims(call, [o for o in step.claims if o.parameter.name in clause.names])
+
+
+def _claims(call: Call, obligations: Iterable[Obligation], eager: bool = True) -> Status:
+    """Broken if any obligation is; unknown only if none is broken and one cannot be told."""
+    broken: list[Broken] = []
+    unknown: Unknown | None = None
+    for obligation in obligations:
+        status = call.status(obligation)
+        if isinstance(status, Broken):
+            broken.append(status)
+        elif isinstance(status, Unknown) and unknown is None:
+            unknown = status
+    return _merge(broken) or unknown
+
+
+def _merge(broken: list[Broken], order: Iterable[str] = ()) -> Broken | None:
+    if not broken:
+        return None
+    first = broken[0]
+    names = tuple(dict.fromkeys(n for b in broken for n in b.names))
+    return Broken(names, first.reason, first.documented, first.axis, first.dim)
+
+
+def _any_of(call: Call, clause: AnyOf, step: Step) -> Status:
+    broken: list[Broken] = []
+    unknown: Unknown | None = None
+    for member in clause.members:
+        claims = tuple(o for o in step.claims if o.parameter.name in member.names and _claimed_by(o, member))
+        status = _evaluate(call, member, Step(step.index, member, claims))
+        if isinstance(status, Broken):
+            broken.append(status)
+        elif isinstance(status, Unknown) and unknown is None:
+            unknown = status
+    merged = _merge(broken)
+    if merged is None:
+        return unknown
+    order = list(call.terms.parameters)
+    names = tuple(sorted(merged.names, key=order.index))
+    return Broken(names, merged.reason, merged.documented, merged.axis, merged.dim)
+
+
+def _claimed_by(obligation: Obligation, clause: Clause) -> bool:
+    verb = clause.verb
+    if obligation.kind == "constraint":
+        spec = obligation.parameter.tensor
+        return spec is not None and spec.constraints[obligation.index].kind == verb
+    if verb == "shape":
+        if obligation.kind == "axis" and isinstance(clause, Shape) and clause.axes is not None:
+            spec = obligation.parameter.tensor
+            return spec is not None and spec.dims[obligation.index].text in clause.axes
+        return obligation.kind in ("rank", "axis", "axes")
+    return obligation.kind == verb or (verb == "no_overlap" and obligation.kind == "written")
+
+
+def _present(call: Call, clause: Clause, step: Step) -> Status:
+    absent = tuple(n for n in clause.names if call.values[n] is None)
+    if not absent:
+        return None
+    return Broken(absent, f"{absent[0]}: must be given, got None", TypeError)
+
+
+def _same_dim(call: Call, clause: Clause, step: Step) -> Status:
+    dim = clause.dim if isinstance(clause, SameDim) else ""
+    reference: tuple[str, Any] | None = None
+    failing: list[Broken] = []
+    unknown: Unknown | None = None
+    for obligation in step.claims:
+        name, spec = obligation.parameter.name, obligation.parameter.tensor
+        if call.tensor(name) is None or spec is None:
+            continue
+        size = call.size(Axis(obligation.parameter, obligation.index, spec.dims[obligation.index]))
+        if size is None:
+            unknown = unknown or Unknown((call.terms.find(name, "rank"),))
+            continue
+        if reference is None:
+            if unknown is not None:
+                break
+            reference = (name, size)
+        elif size != reference[1] and not (spec.dims[obligation.index].broadcast and size == 1):
+            text = f"{name}: {dim} is {size}, but {dim} is {reference[1]} in {reference[0]}"
+            place = spec.forms[0].position(obligation.index, len(call.shape(name) or ()))
+            failing.append(Broken((name,), text, axis=place if isinstance(place, int) else None, dim=dim))
+    return _merge(failing) or unknown
+
+
+def _given(call: Call, clause: Clause) -> list[tuple[str, Any]]:
+    return [(n, call.tensor(n)) for n in clause.names if call.tensor(n) is not None]
+
+
+def _same_dtype(call: Call, clause: Clause, step: Step) -> Status:
+    return _equal(_given(call, clause), "dtype", TypeError)
+
+
+def _same_device(call: Call, clause: Clause, step: Step) -> Status:
+    return _equal(_given(call, clause), "device", ValueError)
+
+
+def _equal(given: list[tuple[str, Any]], what: str, documented: type[Exception]) -> Status:
+    if not given:
+        return None
+    first, reference = given[0][0], getattr(given[0][1], what)
+    verb = "dtype is" if what == "dtype" else "is on"
+    failing = [
+        Broken(
+            (name,),
+            f"{name}: {verb} {getattr(tensor, what)}, but {first} {'has' if what == 'dtype' else 'is on'} {reference}",
+            documented,
+        )
+        for name, tensor in given[1:]
+        if getattr(tensor, what) != reference
+    ]
+    return _merge(failing)
+
+
+def _no_overlap(call: Call, clause: Clause, step: Step) -> Status:
+    written = _claims(call, step.claims)
+    if isinstance(written, Broken):
+        return written
+    given = _given(call, clause)
+    if len(given) < 2 or given[0][0] != clause.names[0]:
+        return None
+    first, tensor = given[0]
+    shared = tuple(n for n, t in given[1:] if shares_bytes(tensor, t))
+    return Broken(shared, f"{first}: shares memory with {', '.join(shared)}") if shared else None
+
+
+def shares_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the byte ranges of two tensors meet; false for tensors without an address and while tracing."""
+    if torch.compiler.is_compiling() or one.device != other.device or one.is_meta:
+        return False
+    try:
+        a, b = _byte_range(one), _byte_range(other)
+    except (RuntimeError, NotImplementedError):
+        return False
+    return a[0] < b[1] and b[0] < a[1] and 0 not in (a[0], b[0])
+
+
+def _byte_range(tensor: torch.Tensor) -> tuple[int, int]:
+    start = tensor.data_ptr()
+    if tensor.numel() == 0:
+        return start, start
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + (reach + 1) * tensor.element_size()
+
+
+def _together(call: Call, clause: Clause, step: Step) -> Status:
+    absent = tuple(n for n in clause.names if call.values[n] is None)
+    if not absent or len(absent) == len(clause.names):
+        return None
+    given = [n for n in clause.names if n not in absent]
+    return Broken(absent, f"{', '.join(clause.names)} go together: got {', '.join(given)} without {', '.join(absent)}")
+
+
+def _needs(call: Call, clause: Clause, step: Step) -> Status:
+    name, *others = clause.names
+    absent = tuple(n for n in others if call.values[n] is None)
+    if call.values[name] is None or not absent:
+        return None
+    return Broken(absent, f"{name} needs {', '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} None")
+
+
+def _exclusive(call: Call, clause: Clause, step: Step) -> Status:
+    given = tuple(n for n in clause.names if call.values[n] is not None)
+    return Broken(given, f"{' and '.join(given)} exclude each other") if len(given) > 1 else None
+
+
+def _let(call: Call, clause: Clause, step: Step) -> Status:
+    rules = clause.rules if isinstance(clause, Let) else ()
+    for name, rule in rules:
+        done, value = apply_rule(call, clause, rule)
+        if not done:
+            call.unbound[name] = value.because
+            continue
+        call.lets[name] = value
+        call.dims[name] = value
+        call.sources[name] = (f"let {name} = {value}", None)
+    return None
+
+
+def _require(call: Call, clause: Clause, step: Step) -> Status:
+    if not isinstance(clause, Require):
+        return None
+    done, value = apply_rule(call, clause, clause.rule)
+    if not done:
+        return value
+    if value:
+        return None
+    read = lambda_parameters(clause.rule)
+    shown = ", ".join(f"{n}={_show(call, n)}" for n in read)
+    about = clause.about or tuple(n for n in read if n in call.terms.parameters)
+    return Broken(about, f"requirement {step.index} of {call.terms.contract.name} does not hold: {shown}")
+
+
+def _show(call: Call, name: str) -> str:
+    if name in call.terms.parameters:
+        value = call.values[name]
+        return f"<{type(value).__name__}>" if hasattr(value, "shape") else repr(value)
+    return str(call.lets.get(name, call.dims.get(name)))
+
+
+_HANDLERS: dict[type[Clause], Callable[[Call, Clause, Step], Status]] = {
+    Present: _present,
+    SameDim: _same_dim,
+    SameDtype: _same_dtype,
+    SameDevice: _same_device,
+    NoOverlap: _no_overlap,
+    Together: _together,
+    Needs: _needs,
+    Exclusive: _exclusive,
+    Let: _let,
+    Require: _require,
+}
+
+__all__ = ["ABSENT", "Violation", "apply_rule", "first_violation", "shares_bytes"]

@@ -1,0 +1,143 @@
+"""What the guard of a function has to do, before any text: order of reading, which dims are sure, what is implied."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ._annotations import EMPTY, Parameter
+from ._dims import DimKind
+from ._terms import Terms
+from .clauses import AnyOf, Clause, Let, Require, Rule, SameDtype, lambda_parameters
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GuardPlan:
+    """Plan of one guard.
+
+    Attributes:
+        terms: The contract laid on the signature.
+        required: Tensor parameters that are always tensors, in signature order.
+        maybe: Tensor parameters that may be something else.
+        scalars: Parameters checked by beartype or by exact type.
+        sure: Dims that have a value in every call.
+        conditions: Dims and lets that may have none: name to the dims that must be bound for it.
+        implied: Parameters whose dtype an equality with another one proves.
+        statements: Clauses that add something, in order, each with the condition around it.
+        interpreted: Whether the signature binds dims in ways that straight-line code does not cover.
+    """
+
+    terms: Terms
+    required: tuple[Parameter, ...]
+    maybe: tuple[Parameter, ...]
+    scalars: tuple[Parameter, ...]
+    sure: frozenset[str]
+    conditions: dict[str, frozenset[str]]
+    implied: frozenset[str]
+    statements: tuple[tuple[int, Clause, Rule | None], ...]
+    interpreted: bool
+
+
+def is_required(parameter: Parameter) -> bool:
+    """Whether a valid argument is always a tensor."""
+    return parameter.tensor is not None and not parameter.optional and parameter.other is EMPTY
+
+
+def is_torch(parameter: Parameter) -> bool:
+    """Whether every form of the annotation names ``torch.Tensor`` or a subclass."""
+    if parameter.tensor is None:
+        return False
+    types: list[Any] = [f.array_type for f in parameter.tensor.forms]
+    return all(isinstance(t, type) and issubclass(t, torch.Tensor) for t in types)
+
+
+def make_plan(terms: Terms) -> GuardPlan:
+    """Plan the guard of a function."""
+    required = tuple(p for p in terms.tensors if is_required(p))
+    maybe = tuple(p for p in terms.tensors if not is_required(p))
+    scalars = tuple(
+        p for p in terms.signature.parameters if p.tensor is None and terms.checks[p.name].other is not None
+    )
+    sure = {n for n in terms.contract.tied if not terms.parameters[n].optional}
+    for name, axes in terms.bare.items():
+        if any(is_required(a.parameter) and not a.dim.broadcast for a in axes) and name not in terms.lets:
+            sure.add(name)
+    interpreted = _needs_interpretation(terms, sure)
+    sure |= set() if interpreted else set(terms.solved)
+    conditions: dict[str, frozenset[str]] = {
+        n: frozenset({n}) for n in terms.dims if n not in sure and n not in terms.lets
+    }
+    for clause in terms.contract.clauses:
+        if isinstance(clause, Let):
+            for name, rule in clause.rules:
+                conditions[name] = reads_unsure(lambda_parameters(rule), conditions)
+    statements = tuple(_statements(terms))
+    return GuardPlan(
+        terms,
+        required,
+        maybe,
+        scalars,
+        frozenset(sure),
+        conditions,
+        frozenset(_implied(terms, statements)),
+        statements,
+        interpreted,
+    )
+
+
+def reads_unsure(names: tuple[str, ...], conditions: dict[str, frozenset[str]]) -> frozenset[str]:
+    """Dims that must be bound so that all these names have a value."""
+    return frozenset(d for n in names for d in conditions.get(n, ()))
+
+
+def _needs_interpretation(terms: Terms, sure: set[str]) -> bool:
+    known = set(sure)
+    pending = dict(terms.solved)
+    progress = True
+    while pending and progress:
+        progress = False
+        for name, axis in list(pending.items()):
+            others = [n for n in axis.dim.names if n != name]
+            if is_required(axis.parameter) and not axis.dim.broadcast and all(n in known for n in others):
+                known.add(name)
+                del pending[name]
+                progress = True
+    if pending:
+        return True
+    for axis in terms.expressions:
+        if any(n not in known and n not in terms.lets for n in axis.dim.names):
+            return True
+    return any(
+        a.dim.kind is DimKind.VARIADIC and a.dim.broadcast and not any(not b.dim.broadcast for b in axes)
+        for axes in terms.bare.values()
+        for a in axes
+    )
+
+
+def _statements(terms: Terms) -> Iterator[tuple[int, Clause, Rule | None]]:
+    for step in terms.steps:
+        clause = step.clause
+        if isinstance(clause, AnyOf):
+            for member in clause.members:
+                yield step.index, member, clause.when
+        else:
+            yield step.index, clause, None
+
+
+def _implied(terms: Terms, statements: tuple[tuple[int, Clause, Rule | None], ...]) -> Iterator[str]:
+    for _, clause, outer in statements:
+        if not isinstance(clause, SameDtype) or clause.when is not None or outer is not None:
+            continue
+        first, *rest = (terms.parameters[n] for n in clause.names)
+        if not is_required(first) or first.tensor is None or not is_torch(first):
+            continue
+        allowed = first.tensor.dtypes()
+        for other in rest:
+            dtypes = other.tensor.dtypes() if other.tensor is not None and is_torch(other) else ()
+            union = other.tensor is not None and other.tensor.union
+            if not union and (dtypes is None or (allowed is not None and set(allowed) <= set(dtypes))):
+                yield other.name
+
+
+__all__ = ["GuardPlan", "Require", "is_required", "is_torch", "make_plan", "reads_unsure"]

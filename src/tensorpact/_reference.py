@@ -1,0 +1,134 @@
+"""The verdict of stock jaxtyping and beartype, and every clause in plain Python: the oracle of the guard."""
+
+import numbers
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Union
+
+from beartype import beartype
+from jaxtyping import AbstractDtype, TypeCheckError, jaxtyped
+
+from ._annotations import EMPTY, Parameter, TensorForm, TensorSpec
+from ._diagnosis import diagnose
+from ._dims import Dim, DimKind
+from ._plan import is_required
+from ._terms import Terms
+
+_FAMILIES: dict[tuple[Any, ...], Any] = {}
+
+
+def _dtype_class(form: TensorForm) -> Any:
+    """The jaxtyping dtype class of a form, widened by the dtypes that its family leaves out."""
+    if form.dtypes is None or tuple(form.dtype_class.dtypes) == form.dtypes:
+        return form.dtype_class
+    key = (form.dtype_class.__name__, form.dtypes)
+    if key not in _FAMILIES:
+        _FAMILIES[key] = type(form.dtype_class.__name__, (AbstractDtype,), {"dtypes": list(form.dtypes)})
+    return _FAMILIES[key]
+
+
+def _sure_names(terms: Terms) -> list[tuple[Parameter, set[str]]]:
+    """For each tensor parameter, the dims that those in front of it bind in every call."""
+    seen: set[str] = set()
+    out: list[tuple[Parameter, set[str]]] = []
+    for p in terms.tensors:
+        out.append((p, set(seen)))
+        if p.tensor is not None and is_required(p) and not p.tensor.union:
+            seen |= {d.name for d in p.tensor.dims if d.kind is DimKind.NAMED and not d.broadcast}
+    return out
+
+
+def _axis_text(dim: Dim, loose: set[str], sure: set[str]) -> str:
+    mark = "#" if dim.broadcast else ""
+    if dim.variadic:
+        return "..." if dim.kind is DimKind.ELLIPSIS else f"*{mark}{dim.name}"
+    if dim.kind in (DimKind.ANONYMOUS, DimKind.FIXED):
+        return mark + dim.text
+    if set(dim.names) & loose or (dim.kind is DimKind.EXPRESSION and not set(dim.names) <= sure):
+        return "_"
+    return mark + dim.text
+
+
+def _stock_form(form: TensorForm, text: str) -> Any:
+    return _dtype_class(form)[form.array_type, text]
+
+
+def stock_hint(parameter: Parameter, loose: set[str], sure: set[str]) -> Any:
+    """The hint as stock may see it: our metadata off, axes that stock cannot judge left open.
+
+    Args:
+        parameter: Whose hint.
+        loose: Dims that are let, tied or solved.
+        sure: Dims that the parameters in front bind.
+    """
+    if parameter.hint is EMPTY:
+        return EMPTY
+    members: list[Any] = []
+    spec = parameter.tensor
+    if spec is not None:
+        own = (
+            {d.name for d in spec.dims if d.kind is DimKind.NAMED and not d.broadcast} if not spec.union else set[str]()
+        )
+        for form in spec.forms:
+            members.append(_stock_form(form, _form_text(spec, form, loose, sure | own)))
+        if parameter.extra is not EMPTY:
+            metadata = typing.get_args(parameter.extra)[1:]
+            members = [Annotated[(m, *metadata)] for m in members]
+    if parameter.other is not EMPTY:
+        inner = typing.get_args(parameter.other) if typing.get_origin(parameter.other) is Union else (parameter.other,)
+        members += [numbers.Real if m in (int, float) else m for m in inner]
+    if parameter.optional:
+        members.append(None)
+    return Union[tuple(members)]  # noqa: UP007 - members are known at run time only
+
+
+def _form_text(spec: TensorSpec, form: TensorForm, loose: set[str], known: set[str]) -> str:
+    if spec.union:
+        return " ".join("..." if d.variadic else "_" for d in form.dims)
+    return " ".join(_axis_text(d, loose, known) for d in form.dims)
+
+
+class Reference:
+    """A contracted function as ``beartype`` mode runs it.
+
+    Args:
+        terms: The contract laid on the signature.
+        body: The undecorated function.
+        shim: A function of the same signature that packs its arguments and calls back.
+    """
+
+    def __init__(self, terms: Terms, make_shim: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._terms = terms
+        loose = set(terms.lets) | set(terms.contract.tied) | set(terms.solved)
+        sure = {p.name: names for p, names in _sure_names(terms)}
+        annotations: dict[str, Any] = {}
+        for parameter in terms.signature.parameters:
+            if not parameter.is_field and parameter.hint is not EMPTY:
+                hint = stock_hint(parameter, loose, sure.get(parameter.name, set()))
+                if hint is not EMPTY:
+                    annotations[parameter.name] = hint
+        shim = make_shim(self._judged)
+        shim.__annotations__ = annotations
+        self.annotations = annotations
+        self._checked: Callable[..., Any] = jaxtyped(shim, typechecker=beartype)
+
+    def _judged(self, values: tuple[Any, ...]) -> Any:
+        return values
+
+    def check(self, values: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseException | None:
+        """The error of a call, from stock or from a clause; None where everything holds.
+
+        Args:
+            values: Parameter name to argument.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+        """
+        stock: TypeCheckError | None = None
+        try:
+            self._checked(*args, **kwargs)
+        except TypeCheckError as error:
+            stock = error
+        found = diagnose(self._terms, values)
+        if found is not None:
+            return found
+        return stock

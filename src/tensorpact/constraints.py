@@ -1,0 +1,168 @@
+"""What jaxtyping cannot say about a tensor, as ``Annotated[...]`` metadata: device, dtype set, layout, alignment."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+__all__ = ["Aligned", "Constraint", "Contiguous", "DenseInner", "DenseLast", "OnDevice", "OneOf", "Reach32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """Base of all constraints; ``kind`` says which clause claims it (``layout``, ``device`` or ``dtype``)."""
+
+    @property
+    def kind(self) -> Literal["layout", "device", "dtype"]:
+        """Which clause claims this constraint."""
+        return "layout"
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor meets it; metadata only, never data."""
+        raise NotImplementedError
+
+    def reason(self, tensor: torch.Tensor) -> str:
+        """Why the tensor does not meet it, as the tail of a sentence that starts with its name."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class DenseLast(Constraint):
+    """The last axis has stride 1.
+
+    Attributes:
+        strict: Also where the last axis has at most one element, whose stride is never used.
+    """
+
+    strict: bool = False
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        if tensor.ndim == 0:
+            return True
+        return tensor.stride(-1) == 1 or (not self.strict and tensor.shape[-1] <= 1)
+
+    def reason(self, tensor: torch.Tensor) -> str:
+        return f"last axis has stride {tensor.stride(-1)}, not 1 (strides {tuple(tensor.stride())})"
+
+
+@dataclass(frozen=True, slots=True)
+class Contiguous(Constraint):
+    """Row-major and dense, as ``Tensor.is_contiguous`` has it."""
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return tensor.is_contiguous()
+
+    def reason(self, tensor: torch.Tensor) -> str:
+        return f"is not contiguous: shape {tuple(tensor.shape)} has strides {tuple(tensor.stride())}"
+
+
+@dataclass(frozen=True, slots=True)
+class DenseInner(Constraint):
+    """The last ``axes`` axes are dense in order; the strides of the outer ones are free.
+
+    Attributes:
+        axes: How many axes from the end.
+    """
+
+    axes: int
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        expected = 1
+        inner = range(tensor.ndim - 1, max(tensor.ndim - self.axes, 0) - 1, -1)
+        for axis in inner:
+            size = tensor.shape[axis]
+            if size > 1 and tensor.stride(axis) != expected:
+                return tensor.numel() == 0
+            expected *= size
+        return True
+
+    def reason(self, tensor: torch.Tensor) -> str:
+        return f"last {self.axes} axes are not dense: shape {tuple(tensor.shape)} has strides {tuple(tensor.stride())}"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class OnDevice(Constraint):
+    """The tensor lives on one of these device types.
+
+    Attributes:
+        types: Device types such as ``"cuda"``; HIP devices call themselves ``cuda`` in torch.
+    """
+
+    types: tuple[str, ...]
+
+    def __init__(self, *types: str) -> None:
+        object.__setattr__(self, "types", types)
+
+    @property
+    def kind(self) -> Literal["layout", "device", "dtype"]:
+        return "device"
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type in self.types
+
+    def reason(self, tensor: torch.Tensor) -> str:
+        return f"is on {tensor.device}, not on {' or '.join(self.types)}"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class OneOf(Constraint):
+    """The dtype is one of these.
+
+    Attributes:
+        dtypes: Torch dtypes.
+    """
+
+    dtypes: tuple[torch.dtype, ...]
+
+    def __init__(self, *dtypes: torch.dtype) -> None:
+        object.__setattr__(self, "dtypes", dtypes)
+
+    @property
+    def kind(self) -> Literal["layout", "device", "dtype"]:
+        return "dtype"
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return tensor.dtype in self.dtypes
+
+    def reason(self, tensor: torch.Tensor) -> str:
+        return f"dtype is {tensor.dtype}, not {' or '.join(str(d) for d in self.dtypes)}"
+
+
+def _address(tensor: Any) -> int:
+    # Fake and functional tensors have no address; asking them for one warns or raises.
+    if tensor.is_meta or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or torch.compiler.is_compiling():
+        return 0
+    return tensor.data_ptr()
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned(Constraint):
+    """The first element's address is a multiple of this; not looked at while tracing.
+
+    Attributes:
+        bytes: Alignment in bytes.
+    """
+
+    bytes: int
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return _address(tensor) % self.bytes == 0
+
+    def reason(self, tensor: torch.Tensor) -> str:
+        return f"starts {_address(tensor) % self.bytes} bytes past a multiple of {self.bytes}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach32(Constraint):
+    """The largest element offset, in elements from the first one, is below 2³¹."""
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return self._reach(tensor) < 2**31
+
+    def _reach(self, tensor: torch.Tensor) -> int:
+        if tensor.numel() == 0:
+            return 0
+        return sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+    def reason(self, tensor: torch.Tensor) -> str:
+        return f"reaches element offset {self._reach(tensor)}, beyond 32-bit addressing"

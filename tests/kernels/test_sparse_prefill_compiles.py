@@ -1,0 +1,118 @@
+"""Every sparse attention kernel, in the tiles that the launcher picks, compiles for Hopper without a GPU."""
+
+import pytest
+
+triton = pytest.importorskip("triton")
+
+from triton.backends.compiler import GPUTarget  # noqa: E402  triton may be missing
+from triton.compiler import ASTSource  # noqa: E402
+
+from tensorpact_kernels.sparse_prefill import device  # noqa: E402
+from tensorpact_kernels.sparse_prefill.launch import COMBINE_COLUMNS, decode_config, padded, prefill_config  # noqa: E402
+
+SHARED_LIMIT = 227 * 1024
+CONTIGUOUS = ("_stride_dim", "_indices_stride", "_indptr_stride", "indices_stride", "indptr_stride", "sink_stride")
+
+pytestmark = pytest.mark.skipif(triton.knobs.runtime.interpret, reason="the interpreter replaces the compiler")
+
+
+def compile_for_hopper(kernel, config, *, optional=(), types=None, **constants):
+    """Compile for dense inputs with strides that are multiples of 16, as run-time specialisation sees them."""
+    types = types or {}
+    signature, values, attributes = {}, {}, {}
+    for position, name in enumerate(kernel.arg_names):
+        if name in constants:
+            signature[name], values[(position,)] = "constexpr", constants[name]
+        elif name.endswith("_ptr"):
+            if name in ("lse_ptr", "scales_ptr") and name not in optional:
+                signature[name], values[(position,)] = "constexpr", None
+                continue
+            default = "*i32" if "ind" in name else "*fp32" if name[:4] in ("sink", "lse_", "part", "scal") else "*bf16"
+            signature[name] = types.get(name, default)
+            attributes[(position,)] = [["tt.divisibility", 16]]
+        elif name.endswith(CONTIGUOUS) or name == "scales_stride_group":
+            signature[name], values[(position,)] = "constexpr", 1
+        elif name == "scale_log2":
+            signature[name] = "fp32"
+        else:
+            signature[name] = "i32"
+            if "stride" in name:
+                attributes[(position,)] = [["tt.divisibility", 16]]
+    source = ASTSource(fn=kernel, signature=signature, constexprs=values, attrs=attributes)
+    options = {"num_warps": config.num_warps, "num_stages": config.num_stages} if config else {"num_warps": 4}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+def tile(config, heads, dim):
+    return {
+        "HEADS": heads,
+        "HEAD_DIM": dim,
+        "BLOCK_H": config.block_h,
+        "BLOCK_D": padded(dim),
+        "BLOCK_K": config.block_k,
+        "STAGES": config.num_stages,
+        "UPCAST": False,
+    }
+
+
+@pytest.mark.parametrize(("heads", "dim"), [(128, 512), (64, 128), (64, 256), (16, 512), (20, 40), (16, 576)])
+def test_prefill(heads, dim):
+    config = prefill_config(heads, dim)
+    kernel = compile_for_hopper(device.sparse_prefill_kernel, config, **tile(config, heads, dim))
+    assert kernel.metadata.shared <= SHARED_LIMIT
+    assert ("wgmma" in kernel.asm["ptx"]) == (config.block_h >= 64)
+    assert "cp.async" in kernel.asm["ptx"], "the rows are not prefetched"
+
+
+def test_prefill_reads_int64_indices_and_stores_the_lse():
+    config = prefill_config(16, 128)
+    types = {name: "*i64" for name in device.sparse_prefill_kernel.arg_names if "ind" in name}
+    compile_for_hopper(
+        device.sparse_prefill_kernel, config, optional=["lse_ptr"], types=types, **tile(config, 16, 128)
+    )
+
+
+@pytest.mark.parametrize(("heads", "splits"), [(16, 1), (16, 8), (128, 1), (128, 4)])
+def test_decode(heads, splits):
+    config = decode_config(heads, 512, quantised=False)
+    kernel = compile_for_hopper(
+        device.sparse_decode_kernel, config, optional=["lse_ptr"], SPLIT=splits > 1, **tile(config, heads, 512)
+    )
+    assert kernel.metadata.shared <= SHARED_LIMIT
+    assert "cp.async" in kernel.asm["ptx"], "the rows are not prefetched"
+
+
+@pytest.mark.parametrize("heads", [16, 128])
+def test_decode_of_a_quantised_pool(heads):
+    config = decode_config(heads, 512, quantised=True)
+    kernel = compile_for_hopper(
+        device.sparse_decode_kernel,
+        config,
+        optional=["scales_ptr"],
+        types={"pool_ptr": "*fp8e4nv"},
+        SPLIT=False,
+        **tile(config, heads, 512),
+    )
+    assert kernel.metadata.shared <= SHARED_LIMIT
+
+
+@pytest.mark.parametrize("splits", [2, 5, 64])
+def test_combine(splits):
+    constants = {
+        "HEADS": 16,
+        "HEAD_DIM": 512,
+        "BLOCK_S": 1 << (splits - 1).bit_length(),
+        "BLOCK_C": COMBINE_COLUMNS,
+    }
+    compile_for_hopper(device.sparse_combine_kernel, None, optional=["lse_ptr"], **constants)
+
+
+def test_tiles_fit_shared_memory_and_registers():
+    for heads in (1, 16, 33, 64, 128):
+        for dim in (1, 16, 64, 128, 192, 512, 576, 1024, 2048, 4096):
+            for config in (prefill_config(heads, dim), decode_config(heads, dim, quantised=False)):
+                rows = config.num_stages * config.block_k + (config.block_h if config.block_h >= 64 else 0)
+                assert 2 * padded(dim) * rows <= SHARED_LIMIT, (heads, dim, config)
+                accumulator = config.block_h * padded(dim) / (32 * config.num_warps)
+                assert accumulator <= 256, (heads, dim, config)
+                assert min(config.block_h, config.block_k) >= 16

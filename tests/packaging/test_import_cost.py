@@ -1,0 +1,36 @@
+"""`import tensorpact` is cheap and leaves the optional dependencies alone."""
+
+import json
+import subprocess
+import sys
+
+LIMIT_S = 0.15
+TRIES = 5
+LEFT_ALONE = {"triton", "rich", "typer", "pytest", "hypothesis"}
+PROBE = """
+import json, sys, time
+import torch, jaxtyping, beartype
+before = set(sys.modules)
+start = time.perf_counter()
+import tensorpact
+spent = time.perf_counter() - start
+print(json.dumps({"spent": spent, "new": sorted({name.split(".")[0] for name in set(sys.modules) - before})}))
+"""
+
+
+def probe() -> tuple[float, set[str]]:
+    """Import tensorpact in a fresh process; return the seconds it added and the top-level packages it pulled in."""
+    out = subprocess.run([sys.executable, "-c", PROBE], check=True, capture_output=True, text=True).stdout
+    seen = json.loads(out)
+    return seen["spent"], set(seen["new"])
+
+
+def test_import_adds_little():
+    fastest = float("inf")
+    for _ in range(TRIES):  # the best of several: the first writes bytecode, and the machine may be busy
+        spent, new = probe()
+        assert new & LEFT_ALONE == set()
+        fastest = min(fastest, spent)
+        if fastest < LIMIT_S:
+            break
+    assert fastest < LIMIT_S

@@ -1,0 +1,68 @@
+"""The public names, pinned: adding or removing one is a decision, and changes this file and CHANGELOG.md."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+SURFACE = {
+    "tensorpact": [
+        "Contract",
+        "ContractDefinitionError",
+        "ContractRuntimeError",
+        "ContractTypeError",
+        "ContractValueError",
+        "ContractViolation",
+        "DocumentedError",
+        "backend",
+        "contract",
+        "enforcement",
+        "use_backend",
+    ],
+    "tensorpact.clauses": [
+        "any_of",
+        "device",
+        "dtype",
+        "exclusive",
+        "layout",
+        "let",
+        "needs",
+        "no_overlap",
+        "present",
+        "rank",
+        "require",
+        "same_device",
+        "same_dim",
+        "same_dtype",
+        "shape",
+        "together",
+    ],
+    "tensorpact.constraints": [
+        "Aligned",
+        "Contiguous",
+        "DenseInner",
+        "DenseLast",
+        "OnDevice",
+        "OneOf",
+        "Reach32",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_all_is_pinned(name: str):
+    module = importlib.import_module(name)
+    assert sorted(module.__all__) == SURFACE[name]
+    assert [public for public in module.__all__ if not hasattr(module, public)] == []
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_public_objects_are_documented(name: str):
+    module = importlib.import_module(name)
+    assert [public for public in module.__all__ if not getattr(module, public).__doc__] == []
+
+
+def test_no_other_module_of_the_engine_is_public():
+    names = {path.stem for path in Path(importlib.import_module("tensorpact").__path__[0]).iterdir()}
+    public = {name for name in names if name[0] not in "_." and name not in {"py", "README"}}
+    assert public <= {"clauses", "cli", "constraints", "integrations", "testing"}
