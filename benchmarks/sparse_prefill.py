@@ -1,17 +1,18 @@
-"""Times sparse prefill and paged decode: ours, the public Triton kernel if it is importable, other tiles, other designs.
+"""Times sparse prefill and paged decode: ours, the public Triton kernel if importable, other tiles, other designs.
 
     PYTHONPATH=kernels:contracts:src:.public python benchmarks/sparse_prefill.py --out sparse_prefill.json
 
-Every candidate's output is compared with float64 on a few tokens before it is timed. A time is the median over replays of a
-CUDA graph that walks through several input sets, so that nothing is served from a warm L2 that would not be in a real step.
+Every candidate's output is compared with float64 on a few tokens before it is timed. A time is the median over replays
+of a CUDA graph that walks through several input sets, so that rows come from where they would in a real step.
 """
-
-from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import dataclasses
+import functools
 import json
 import multiprocessing
+import pathlib
 import sys
 import time
 import traceback
@@ -30,12 +31,34 @@ from tensorpact_kernels.sparse_prefill.launch import (
 )
 from tensorpact_kernels.sparse_prefill.naive import naive_sparse_decode, naive_sparse_prefill
 
-PREFILL_SHAPES = [(4096, 128, 512, 512, 128), (4096, 64, 128, 512, 128), (1024, 16, 512, 1024, 128), (4096, 16, 512, 512, 128)]
+PREFILL_SHAPES = [
+    (4096, 128, 512, 512, 128),
+    (4096, 64, 128, 512, 128),
+    (1024, 16, 512, 1024, 128),
+    (4096, 16, 512, 512, 128),
+]
 DECODE_SHAPES = [(b, h, 512, n) for h in (16, 128) for b in (1, 16, 64, 256) for n in (128, 512, 1024, 4096)]
 PREFILL_TILES = {
-    (128, 512): [(64, 64, 8, 2), (64, 64, 8, 1), (64, 32, 8, 3), (64, 32, 8, 4), (64, 32, 4, 3), (32, 64, 4, 2), (32, 32, 4, 3)],
-    (64, 128): [(64, 128, 4, 3), (64, 128, 4, 2), (64, 64, 4, 3), (64, 64, 4, 4), (64, 128, 8, 3), (64, 64, 8, 4), (64, 64, 4, 2)],
-    (16, 512): [(16, 64, 4, 2), (16, 32, 4, 3), (16, 32, 4, 2), (16, 32, 4, 4), (16, 64, 4, 3), (16, 64, 8, 3), (16, 128, 8, 2), (16, 16, 4, 4)],
+    (128, 512): [(64, 64, 8, 2), (64, 64, 8, 1), (64, 32, 8, 3), (64, 32, 8, 4), (32, 64, 8, 2), (32, 32, 4, 3)],
+    (64, 128): [
+        (64, 128, 4, 3),
+        (64, 128, 4, 2),
+        (64, 64, 4, 2),
+        (64, 64, 4, 3),
+        (64, 64, 4, 4),
+        (64, 128, 8, 3),
+        (64, 64, 8, 4),
+    ],
+    (16, 512): [
+        (16, 64, 4, 2),
+        (16, 32, 4, 2),
+        (16, 32, 4, 3),
+        (16, 32, 4, 4),
+        (16, 64, 4, 3),
+        (16, 64, 8, 3),
+        (16, 128, 8, 2),
+        (16, 16, 4, 4),
+    ],
 }
 DECODE_TILES = {
     16: [(16, 32, 4, 3), (16, 32, 4, 4), (16, 64, 4, 3), (16, 16, 4, 4), (16, 64, 8, 3), (16, 32, 2, 3)],
@@ -55,11 +78,13 @@ class Candidate:
     splits: int | None = None
 
     def label(self) -> str:
+        """Name the candidate in the table."""
         tile = " {}x{} w{} s{}".format(*self.tile) if self.tile else ""
         return self.source + tile + (f" /{self.splits}" if self.splits else "")
 
 
 def public_prefill():
+    """Return the public kernel, or None where it is not importable."""
     try:
         from sglang.kernels.ops.attention.dsv4.unified_kv_kernels.paged_prefill import sparse_attn_v4_paged_prefill
     except ImportError:
@@ -68,6 +93,7 @@ def public_prefill():
 
 
 def run(candidate: Candidate, arguments: list[torch.Tensor], scale: float) -> torch.Tensor:
+    """Call a candidate; eight tensors are a prefill, five a decode."""
     config = TileConfig(*candidate.tile) if candidate.tile else None
     if candidate.source == "public":
         return public_prefill()(*arguments, scale)
@@ -127,6 +153,7 @@ def reference(arguments, scale, count=6):
 
 
 def relative_error(out, expected):
+    """Return the distance from float64 on the reference's tokens, NaN if any element is not finite."""
     tokens, wanted = expected
     error = float((out[tokens].double() - wanted).norm() / wanted.norm())
     return error if bool(out.isfinite().all()) else float("nan")
@@ -153,6 +180,7 @@ def graph_ms(calls, replays=12, warm=3):
 
 
 def ceilings():
+    """Measure what this card copies and multiplies in this run."""
     source = torch.randn(1 << 30, device="cuda").view(torch.uint8)
     target = torch.empty_like(source)
     copy = graph_ms([lambda: target.copy_(source)] * 2)
@@ -162,6 +190,7 @@ def ceilings():
 
 
 def candidates_for(kind, shape, options):
+    """List what to time for one shape; the launcher's own choice comes first."""
     heads, dim = shape[1:3]
     found = [Candidate("ours")]
     if kind == "prefill" and public_prefill() and not options.no_public:
@@ -183,14 +212,16 @@ def warm(kind, shape, candidate):
     """Compile one candidate into the cache on disk, with the specialisation that the timed call will have."""
     small = (16, *shape[1:])
     if kind == "prefill":
-        arguments = prefill_inputs(*small, rows=1024)
+        run(candidate, prefill_inputs(*small, rows=1024), shape[2] ** -0.5)
     else:
         arguments = decode_inputs(*small[:3], 128, rows=1024)[0]
-    run(candidate, arguments, shape[2] ** -0.5)
+        for splits in (1, 2):
+            run(dataclasses.replace(candidate, splits=splits), arguments, shape[2] ** -0.5)
     torch.cuda.synchronize()
 
 
 def warm_all(jobs, workers, deadline):
+    """Compile all candidates in parallel processes."""
     context = multiprocessing.get_context("spawn")
     begin = time.monotonic()
     pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
@@ -201,13 +232,14 @@ def warm_all(jobs, workers, deadline):
 
 
 def measure(kind, shape, found, limits, deadline):
+    """Check and time the candidates of one shape."""
     tokens, heads, dim = shape[:3]
     keys = sum(shape[3:])
     scale = dim**-0.5
     if kind == "prefill":
         sets = [prefill_inputs(*shape)]
     else:
-        sets = decode_inputs(*shape, sets=max(2, min(32, COLD_BYTES // (tokens * keys * dim * 2))))
+        sets = decode_inputs(*shape, sets=max(2, min(256, COLD_BYTES // (tokens * keys * dim * 2))))
     expected = reference(sets[0], scale)
     flops = 4 * tokens * heads * keys * dim
     unique = 2 * tokens * keys * dim + 4 * tokens * heads * dim
@@ -223,8 +255,8 @@ def measure(kind, shape, found, limits, deadline):
             if not row["relative_error"] < ERROR_LIMIT:
                 row["error"] = "wrong result"
                 continue
-            ms = graph_ms([lambda a=a: run(candidate, a, scale) for a in sets])
-        except Exception as error:
+            ms = graph_ms([functools.partial(run, candidate, arguments, scale) for arguments in sets])
+        except Exception as error:  # noqa: BLE001  one failing candidate must not cost the others
             row["error"] = f"{type(error).__name__}: {str(error)[:160]}"
             traceback.print_exc(limit=2)
             continue
@@ -236,18 +268,21 @@ def measure(kind, shape, found, limits, deadline):
 
 
 def show(rows):
+    """Print the table."""
     print(f"{'kind':8}{'shape':>26}  {'candidate':26}{'ms':>9}{'TFLOP/s':>9}{'TB/s':>7}{'of floor':>9}{'error':>10}")
     for row in rows:
         shape = "x".join(map(str, row["shape"]))
         head = f"{row['kind']:8}{shape:>26}  {row['candidate']:26}"
         if "ms" in row:
             share = f"{row['of_floor']:9.0%}" if "of_floor" in row else " " * 9
-            print(f"{head}{row['ms']:9.4f}{row['tflop_s']:9.1f}{row['gather_tb_s']:7.2f}{share}{row['relative_error']:10.1e}")
+            rates = f"{row['tflop_s']:9.1f}{row['gather_tb_s']:7.2f}"
+            print(f"{head}{row['ms']:9.4f}{rates}{share}{row['relative_error']:10.1e}")
         else:
             print(f"{head}  {row['error'][:60]}")
 
 
 def main():
+    """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kinds", default="prefill,decode")
     parser.add_argument("--sweep", action="store_true", help="time every listed tile, not only the chosen one")
@@ -265,13 +300,13 @@ def main():
         print("the public kernel is not importable: timing ours alone")
     plan = []
     for kind in options.kinds.split(","):
-        shapes = PREFILL_SHAPES if kind == "prefill" else DECODE_SHAPES
-        plan += [(kind, shape, candidates_for(kind, shape, options)) for shape in shapes[: options.shapes or None]]
-    jobs = {(kind, shape[1:3], c.source, c.tile, bool(c.splits)): (kind, shape, c) for kind, shape, cs in plan for c in cs}
+        shapes = {"prefill": PREFILL_SHAPES, "decode": DECODE_SHAPES}[kind][: options.shapes or None]
+        plan += [(kind, shape, candidates_for(kind, shape, options)) for shape in shapes]
+    jobs = {(kind, shape[1:3], c.source, c.tile): (kind, shape, c) for kind, shape, found in plan for c in found}
     if options.workers:
         warm_all(list(jobs.values()), options.workers, deadline - options.budget_s / 2)
     limits = ceilings()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}, {limits}", flush=True)
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, "triton", triton.__version__, limits, flush=True)
     rows = []
     for kind, shape, found in plan:
         rows += measure(kind, shape, found, limits, deadline)
@@ -285,8 +320,7 @@ def main():
                 "ceilings": limits,
                 "rows": rows,
             }
-            with open(options.out, "w") as file:
-                json.dump(report, file, indent=1)
+            pathlib.Path(options.out).write_text(json.dumps(report, indent=1))
     show(rows)
 
 

@@ -1,5 +1,6 @@
 """A signature read once: jaxtyping hints become tensor specs, every other hint stays with beartype."""
 
+import functools
 import inspect
 import re
 import types
@@ -38,6 +39,7 @@ class TensorForm:
         dtypes: Names or patterns of the allowed dtypes; None allows all.
         dims: Axes in order.
         text: The shape string.
+        variadic: Index of the variadic axis.
     """
 
     array_type: Any
@@ -45,17 +47,11 @@ class TensorForm:
     dtypes: tuple[str | re.Pattern[str], ...] | None
     dims: tuple[Dim, ...]
     text: str
-
-    @property
-    def variadic(self) -> int | None:
-        """Index of the variadic axis."""
-        return next((i for i, d in enumerate(self.dims) if d.variadic), None)
+    variadic: int | None = None
 
     def allows(self, dtype: str) -> bool:
         """Whether a dtype, by name, belongs to the hint."""
-        return self.dtypes is None or any(
-            dtype == d if isinstance(d, str) else d.match(dtype) is not None for d in self.dtypes
-        )
+        return _allows(self.dtypes, dtype)
 
     def rank_fits(self, rank: int) -> bool:
         """Whether a tensor of this rank can fit."""
@@ -77,8 +73,20 @@ class TensorForm:
 
     def torch_dtypes(self) -> tuple[torch.dtype, ...]:
         """The torch dtypes among the allowed ones, commonest first."""
-        order = sorted(TORCH_DTYPES, key=lambda n: _COMMON.index(n) if n in _COMMON else len(_COMMON))
-        return tuple(dict.fromkeys(TORCH_DTYPES[n] for n in order if self.allows(n)))
+        return _torch_dtypes(self.dtypes)
+
+
+@functools.lru_cache(maxsize=256)
+def _torch_dtypes(dtypes: tuple[str | re.Pattern[str], ...] | None) -> tuple[torch.dtype, ...]:
+    order = sorted(TORCH_DTYPES, key=lambda n: _COMMON.index(n) if n in _COMMON else len(_COMMON))
+    return tuple(dict.fromkeys(TORCH_DTYPES[n] for n in order if _allows(dtypes, n)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _allows(dtypes: tuple[str | re.Pattern[str], ...] | None, dtype: str) -> bool:
+    return dtypes is None or any(
+        dtype == d if isinstance(d, str) else d.match(dtype) is not None for d in dtypes
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +168,9 @@ def _form(hint: Any, owner: str) -> TensorForm:
             names += EXTRA_COMPLEXES if _COMPLEXES.issubset(names) else ()
     else:
         names = None
-    return TensorForm(hint.array_type, hint.dtype, names, parse_shape(hint.dim_str, owner), hint.dim_str.strip())
+    dims = parse_shape(hint.dim_str, owner)
+    variadic = next((i for i, d in enumerate(dims) if d.variadic), None)
+    return TensorForm(hint.array_type, hint.dtype, names, dims, hint.dim_str.strip(), variadic)
 
 
 def _members(hint: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:

@@ -78,15 +78,17 @@ class Call:
         self.unbound: dict[str, tuple[Obligation, ...]] = {}
         self.lets: dict[str, Any] = {}
         self._status: dict[Obligation, Status] = {}
+        self._tensors: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...] | None] = {}
         self._bind()
 
     def tensor(self, name: str) -> Any:
         """The argument where it is an array of the annotated class, else None."""
-        spec, value = self.terms.parameters[name].tensor, self.values[name]
-        if spec is None or value is None:
-            return None
-        return value if any(is_array(form, value) for form in spec.forms) else None
+        if name not in self._tensors:
+            spec, value = self.terms.parameters[name].tensor, self.values[name]
+            fits = spec is not None and value is not None and any(is_array(form, value) for form in spec.forms)
+            self._tensors[name] = value if fits else None
+        return self._tensors[name]
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Sizes of a tensor argument, read once."""

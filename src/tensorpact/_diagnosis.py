@@ -116,7 +116,7 @@ def render_note(error: ContractViolation, call: Call, broken: Broken) -> str:
     if error.error is not None:
         lines.append(f"because {broken.reason}")
     lines.append(f"in the call of {error.entry_point}" + (f", clause {error.clause}" if error.clause else ""))
-    lines += _table(call, broken)
+    lines += _table(error, call, broken)
     bound = ", ".join(f"{name}={b.size} ({b.source})" for name, b in error.bindings.items())
     if bound:
         lines.append(f"bound: {bound}")
@@ -125,15 +125,15 @@ def render_note(error: ContractViolation, call: Call, broken: Broken) -> str:
     return "\n".join(lines)
 
 
-def _table(call: Call, broken: Broken) -> list[str]:
+def _table(error: ContractViolation, call: Call, broken: Broken) -> list[str]:
     rows: list[tuple[str, str, str, str]] = []
     for name, parameter in call.terms.parameters.items():
         if parameter.tensor is None and name not in broken.names:
             continue
-        expected = "" if parameter.tensor is None else parameter.tensor.describe()
-        value = call.values[name]
+        value, info = call.values[name], error.arguments.get(name)
+        expected = info.expected if info is not None else ""
         marked = name in broken.names
-        got = describe_argument(value)
+        got = info.description if info is not None else describe_argument(value)
         if marked and broken.axis is not None and name == broken.names[0] and hasattr(value, "shape"):
             sizes = [str(n) for n in value.shape]
             if -len(sizes) <= broken.axis < len(sizes):

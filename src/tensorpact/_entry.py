@@ -13,7 +13,7 @@ from ._annotations import Signature, read_signature
 from ._contract import Contract
 from ._diagnosis import diagnose
 from ._errors import ContractDefinitionError
-from ._plan import GuardPlan, make_plan
+from ._guard import GuardPlan, make_plan
 from ._reference import Reference
 from ._returns import ReturnCheck
 from ._terms import Terms

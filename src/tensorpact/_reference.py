@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Union
 
 from beartype import beartype
-from jaxtyping import AbstractDtype, TypeCheckError, jaxtyped
+from jaxtyping import AbstractDtype, jaxtyped
 
 from ._annotations import EMPTY, Parameter, TensorForm, TensorSpec
 from ._diagnosis import diagnose
 from ._dims import Dim, DimKind
-from ._plan import is_required
+from ._guard import is_required
 from ._terms import Terms
 
 _FAMILIES: dict[tuple[Any, ...], Any] = {}
@@ -66,11 +66,8 @@ def stock_hint(parameter: Parameter, loose: set[str], sure: set[str]) -> Any:
     members: list[Any] = []
     spec = parameter.tensor
     if spec is not None:
-        own = (
-            {d.name for d in spec.dims if d.kind is DimKind.NAMED and not d.broadcast} if not spec.union else set[str]()
-        )
         for form in spec.forms:
-            members.append(_stock_form(form, _form_text(spec, form, loose, sure | own)))
+            members.append(_stock_form(form, _form_text(spec, form, loose, sure)))
         if parameter.extra is not EMPTY:
             metadata = typing.get_args(parameter.extra)[1:]
             members = [Annotated[(m, *metadata)] for m in members]
@@ -82,10 +79,15 @@ def stock_hint(parameter: Parameter, loose: set[str], sure: set[str]) -> Any:
     return Union[tuple(members)]  # noqa: UP007 - members are known at run time only
 
 
-def _form_text(spec: TensorSpec, form: TensorForm, loose: set[str], known: set[str]) -> str:
+def _form_text(spec: TensorSpec, form: TensorForm, loose: set[str], sure: set[str]) -> str:
     if spec.union:
         return " ".join("..." if d.variadic else "_" for d in form.dims)
-    return " ".join(_axis_text(d, loose, known) for d in form.dims)
+    known, out = set(sure), list[str]()
+    for dim in form.dims:
+        out.append(_axis_text(dim, loose, known))
+        if dim.kind is DimKind.NAMED and not dim.broadcast:
+            known.add(dim.name)
+    return " ".join(out)
 
 
 class Reference:
@@ -123,10 +125,10 @@ class Reference:
             args: Positional arguments.
             kwargs: Keyword arguments.
         """
-        stock: TypeCheckError | None = None
+        stock: Exception | None = None
         try:
             self._checked(*args, **kwargs)
-        except TypeCheckError as error:
+        except Exception as error:  # noqa: BLE001 - stock fails in its own ways on an argument inside `{…}`
             stock = error
         found = diagnose(self._terms, values)
         if found is not None:

@@ -11,12 +11,12 @@ import torch
 
 pytest.importorskip("triton")
 
-from tensorpact_kernels.sparse_prefill.launch import (  # noqa: E402  triton may be missing
+from tensorpact_kernels.sparse_prefill.launch import (
     TileConfig,
     sparse_decode_triton,
     sparse_prefill_triton,
 )
-from tensorpact_kernels.sparse_prefill.naive import naive_sparse_decode, naive_sparse_prefill  # noqa: E402
+from tensorpact_kernels.sparse_prefill.naive import naive_sparse_decode, naive_sparse_prefill
 
 pytestmark = [
     pytest.mark.gpu,
@@ -124,9 +124,9 @@ def assert_as_close_as_plain_half(actual, naive, arguments, scale, sample=16):
 
 
 @pytest.fixture(autouse=True)
-def seed():
+def seed(request):
     value = torch.seed() % 2**31
-    print(f"seed {value}")
+    request.node.add_report_section("setup", "seed", str(value))
     torch.manual_seed(value)
 
 

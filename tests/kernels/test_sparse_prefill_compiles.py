@@ -67,9 +67,7 @@ def test_prefill(heads, dim):
 def test_prefill_reads_int64_indices_and_stores_the_lse():
     config = prefill_config(16, 128)
     types = {name: "*i64" for name in device.sparse_prefill_kernel.arg_names if "ind" in name}
-    compile_for_hopper(
-        device.sparse_prefill_kernel, config, optional=["lse_ptr"], types=types, **tile(config, 16, 128)
-    )
+    compile_for_hopper(device.sparse_prefill_kernel, config, optional=["lse_ptr"], types=types, **tile(config, 16, 128))
 
 
 @pytest.mark.parametrize(("heads", "splits"), [(16, 1), (16, 8), (128, 1), (128, 4)])

@@ -10,7 +10,7 @@ from tensorpact import contract
 from tensorpact.constraints import OneOf
 from tensorpact_contracts.sparse_prefill import SPARSE_DECODE, SPARSE_PREFILL
 
-from .._dispatch import runs_triton
+from tensorpact_kernels._dispatch import runs_triton
 from .naive import naive_sparse_decode, naive_sparse_prefill
 
 HALF = OneOf(torch.bfloat16, torch.float16)

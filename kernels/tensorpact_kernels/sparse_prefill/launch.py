@@ -3,8 +3,6 @@
 Nothing here reads a tensor's contents, so every launcher can run inside a CUDA graph.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math
@@ -270,13 +268,12 @@ def _programs(device: torch.device, block_h: int) -> int:
     """Return how many programs fill the device at once."""
     if device.type != "cuda":
         return _INTERPRETED_PROGRAMS
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return _multiprocessors(index) * (1 if block_h == 64 else 2)
+    return _multiprocessors(device.index) * (1 if block_h == 64 else 2)
 
 
 @functools.cache
 def _multiprocessors(index: int) -> int:
-    return torch.cuda.get_device_properties(index).multi_processor_count
+    return int(torch.cuda.get_device_properties(index).multi_processor_count)
 
 
 def _on(device: torch.device) -> contextlib.AbstractContextManager[object]:

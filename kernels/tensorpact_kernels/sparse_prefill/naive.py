@@ -3,8 +3,6 @@
 Half inputs are computed in float32 and float64 inputs in float64, so that upcasting the arguments gives the reference.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -140,9 +138,7 @@ def _dequantised(source: _Source, index: Tensor, query_dtype: torch.dtype) -> Te
     return rows * scales
 
 
-def _softmax_with_sink(
-    q: Tensor, rows: Tensor, valid: Tensor, sink: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
+def _softmax_with_sink(q: Tensor, rows: Tensor, valid: Tensor, sink: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     scores = torch.einsum("thd,tld->thl", q, rows) * scale
     scores = scores.masked_fill(~valid[:, None, :], float("-inf"))
     sink_column = sink[None, :, None].expand(q.shape[0], -1, 1)

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from ._annotations import EMPTY, Parameter
-from ._dims import DimKind
-from ._terms import Terms
-from .clauses import AnyOf, Clause, Let, Require, Rule, SameDtype, lambda_parameters
+from tensorpact._annotations import EMPTY, Parameter
+from tensorpact._dims import DimKind
+from tensorpact._terms import Terms
+from tensorpact.clauses import AnyOf, Clause, Let, Require, Rule, SameDtype, lambda_parameters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +23,7 @@ class GuardPlan:
         scalars: Parameters checked by beartype or by exact type.
         sure: Dims that have a value in every call.
         conditions: Dims and lets that may have none: name to the dims that must be bound for it.
+        unread: Dims that nothing compares and no rule reads.
         implied: Parameters whose dtype an equality with another one proves.
         statements: Clauses that add something, in order, each with the condition around it.
         interpreted: Whether the signature binds dims in ways that straight-line code does not cover.
@@ -34,6 +35,7 @@ class GuardPlan:
     scalars: tuple[Parameter, ...]
     sure: frozenset[str]
     conditions: dict[str, frozenset[str]]
+    unread: frozenset[str]
     implied: frozenset[str]
     statements: tuple[tuple[int, Clause, Rule | None], ...]
     interpreted: bool
@@ -80,6 +82,7 @@ def make_plan(terms: Terms) -> GuardPlan:
         scalars,
         frozenset(sure),
         conditions,
+        frozenset(_unread(terms)),
         frozenset(_implied(terms, statements)),
         statements,
         interpreted,
@@ -113,6 +116,19 @@ def _needs_interpretation(terms: Terms, sure: set[str]) -> bool:
         for axes in terms.bare.values()
         for a in axes
     )
+
+
+def _unread(terms: Terms) -> Iterator[str]:
+    read = {n for a in terms.expressions for n in a.dim.names} | terms.union_dims | set(terms.contract.tied)
+    for step in terms.steps:
+        for clause in step.clause.members if isinstance(step.clause, AnyOf) else (step.clause,):
+            rules = [r for r in (clause.when, step.clause.when) if r is not None]
+            rules += [clause.rule] if isinstance(clause, Require) else []
+            rules += [r for _, r in clause.rules] if isinstance(clause, Let) else []
+            read.update(n for r in rules for n in lambda_parameters(r))
+    for name, axes in terms.bare.items():
+        if len(axes) == 1 and name not in read and name not in terms.lets:
+            yield name
 
 
 def _statements(terms: Terms) -> Iterator[tuple[int, Clause, Rule | None]]:

@@ -1,0 +1,86 @@
+"""What ``tensorpact explain`` prints, as Markdown."""
+
+from collections.abc import Iterable
+
+from tensorpact._errors import ContractDefinitionError
+
+from ._records import Record, load
+from ._search import Match, find
+
+
+def explain_text(query: str, modules: Iterable[str] = ()) -> tuple[int, str]:
+    """Explain the documented error that a query names.
+
+    Args:
+        query: Slug, record id, message, traceback, part of a message, or free words.
+        modules: Where to look; the installed kernels by default.
+
+    Returns:
+        Exit code and Markdown: 0 with the error and its page, all of them where several have the same text; 1 with
+        near ones where nothing is named or a part of a message fits several.
+    """
+    try:
+        records = load(modules)
+    except (ImportError, ContractDefinitionError) as bad:
+        return 1, f"The catalogue does not load: {bad}\n"
+    matches = find(query, records)
+    if not matches or not matches[0].exact:
+        return 1, _not_found(query, matches, records)
+    best = [m for m in matches if m.score == matches[0].score]
+    if len(best) > 1 and best[0].how == "fragment":
+        return 1, "Several errors contain this text:\n\n" + _listed(best)
+    pages = "\n".join(_explained(match) for match in best)
+    others = [m for m in matches if m.exact and m not in best]
+    return 0, pages + (f"\nAlso found in this text:\n\n{_listed(others)}" if others else "")
+
+
+def _not_found(query: str, matches: list[Match], records: tuple[Record, ...]) -> str:
+    asked = query.strip().splitlines()
+    first = asked[-1] if asked else ""
+    shown = first if len(first) <= 80 else f"{first[:79]}…"
+    if not records:
+        return "No documented error is known here: name a module that has contracted functions.\n"
+    text = f"No documented error matches `{shown}`.\n" if shown else "Name a slug, a record id or a message.\n"
+    return text + (f"\nNearest:\n\n{_listed(matches)}" if matches else "")
+
+
+def _listed(matches: list[Match]) -> str:
+    return "".join(f"- `{m.record.error.slug}`: {_code(m.record.error.template)}\n" for m in matches)
+
+
+def _code(text: str) -> str:
+    """Text as inline code, also where it has backticks of its own."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _explained(match: Match) -> str:
+    record = match.record
+    error, page = record.error, record.page
+    lines = [
+        f"# {error.slug}",
+        "",
+        f"`{error.documented.__name__}`, record `{record.id}`" + (f", {page.severity}" if page is not None else ""),
+        "",
+        "```text",
+        error.template,
+        "```",
+        "",
+    ]
+    if match.values:
+        lines += ["In this message:", ""]
+        lines += [f"- `{source}` is {_code(value) if value else 'empty'}" for source, value in match.values]
+        lines.append("")
+    if record.uses:
+        lines += ["Raised by:", ""]
+        lines += [
+            f"- `{use.entry_point}`, check {use.place} of {use.total} in firing order: {_code(use.clause)}"
+            for use in record.uses
+        ]
+        lines.append("")
+    if page is None:
+        lines.append("There is no page for this error.")
+    else:
+        lines.append(page.body.rstrip())
+        if page.related:
+            lines += ["", "See also: " + ", ".join(f"`{slug}`" for slug in page.related)]
+    return "\n".join(lines) + "\n"

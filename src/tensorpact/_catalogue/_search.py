@@ -1,0 +1,139 @@
+"""From what a user has in hand to documented errors: a slug, an id, a message, a traceback, or some words."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from tensorpact._errors import DocumentedError, TemplateField
+
+from ._records import Record, load
+
+#: Matches from here on name the error; below they are guesses.
+EXACT = 0.8
+NEAR = 0.45
+GUESSES = 5
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_MENTION = re.compile(r"tensorpact explain ([a-z0-9-]+)|(?<![0-9a-f])([0-9a-f]{16})(?![0-9a-f])")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A documented error that fits a query.
+
+    Attributes:
+        record: The error.
+        score: 1 for an exact slug, id or message; below :data:`EXACT` it is a guess.
+        how: ``"slug"``, ``"id"``, ``"message"``, ``"embedded"``, ``"mention"``, ``"fragment"`` or ``"near"``.
+        values: Placeholder of the template and what the message has there.
+    """
+
+    record: Record
+    score: float
+    how: str
+    values: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the query names this error, rather than resembling it."""
+        return self.score >= EXACT
+
+
+def find(query: str, records: Iterable[Record] | None = None) -> list[Match]:
+    """Documented errors that fit a query, the best first; guesses only where nothing names one.
+
+    Args:
+        query: Slug, record id, message, traceback, part of a message, or free words.
+        records: Where to look; the default catalogue if left out.
+    """
+    pool = load() if records is None else tuple(records)
+    text = _ANSI.sub("", query).strip()
+    if not text:
+        return []
+    named = [match for record in pool if (match := _named(text, record)) is not None]
+    if named:
+        return sorted(named, key=lambda m: -m.score)
+    guesses = [Match(record, score, "near") for record in pool if (score := _likeness(text, record.error)) >= NEAR]
+    return sorted(guesses, key=lambda m: -m.score)[:GUESSES]
+
+
+def _named(text: str, record: Record) -> Match | None:
+    error = record.error
+    word = text.lower()
+    if word == error.slug:
+        return Match(record, 1.0, "slug")
+    if word == record.id:
+        return Match(record, 1.0, "id")
+    whole = re.fullmatch(error.pattern, text)
+    if whole and _says_enough(error):
+        return Match(record, 1.0, "message", _values(error, whole))
+    lines = text.splitlines()
+    for number, line in reversed(list(enumerate(lines, 1))):
+        inside = _embedded(error, line)
+        if inside:
+            # Of chained exceptions the one that was raised stands last.
+            return Match(record, 0.9 + 0.09 * number / len(lines), "embedded", _values(error, inside))
+    if any(error.slug == slug or record.id == number for slug, number in _MENTION.findall(text)):
+        return Match(record, 0.85, "mention")
+    if len(word) >= 8 and len(word.split()) > 1 and word in error.template.lower():
+        return Match(record, EXACT, "fragment")
+    return None
+
+
+def _embedded(error: DocumentedError, line: str) -> re.Match[str] | None:
+    """The message inside a line such as ``module.Class: message`` or ``Class('message')``."""
+    if not _says_enough(error):
+        return None
+    for start in _starts(error, line):
+        rest = line[start:]
+        if start and line[start - 1] in "'\"`":
+            rest = rest[: rest.rfind(line[start - 1])] if line[start - 1] in rest else rest
+        found = re.fullmatch(error.pattern, rest.rstrip())
+        if found:
+            return found
+    return None
+
+
+def _starts(error: DocumentedError, line: str) -> Iterator[int]:
+    """Where the message may start: at its first words, or behind a separator where it starts with a value."""
+    first = error.parts[0]
+    if isinstance(first, str):
+        # Behind a word character it would be the tail of another message: `unified_kv dtype …` ends like `kv dtype …`.
+        yield from (m.start() for m in re.finditer(rf"(?<![\w]){re.escape(first)}", line))
+        return
+    ends = [m.end() for m in re.finditer(r"^|: |['\"`(]", line)]
+    yield from reversed(ends)
+
+
+def _literals(error: DocumentedError) -> str:
+    return "".join(part if isinstance(part, str) else " " for part in error.parts)
+
+
+def _says_enough(error: DocumentedError) -> bool:
+    """Whether the fixed text is long enough to recognise a message by."""
+    return len(re.findall(r"[A-Za-z]", _literals(error))) >= 6
+
+
+def _values(error: DocumentedError, found: re.Match[str]) -> tuple[tuple[str, str], ...]:
+    fields = [part.source for part in error.parts if isinstance(part, TemplateField)]
+    return tuple(dict.fromkeys(zip(fields, found.groups(), strict=True)))
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in re.findall(r"[a-z0-9]+", text.lower()) if len(word) > 1}
+
+
+def _likeness(text: str, error: DocumentedError) -> float:
+    """How much a query resembles slug or message, from 0 to just below :data:`EXACT`."""
+    slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    message = re.sub(r"\s+", " ", _literals(error).lower())
+    ratios = [
+        SequenceMatcher(None, slug, error.slug, autojunk=False).ratio(),
+        SequenceMatcher(None, text.lower(), message, autojunk=False).ratio(),
+    ]
+    asked = _words(text)
+    if asked:
+        known = _words(f"{error.slug} {error.template}")
+        ratios.append(0.95 * len(asked & known) / len(asked))
+    return min(max(ratios), 1.0) * (EXACT - 0.01)

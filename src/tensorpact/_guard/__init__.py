@@ -1,0 +1,20 @@
+"""The generated passing path: plan → source → function.
+
+A guard only decides whether everything holds; what is broken, and in which order, is the diagnosis' business.
+"""
+
+from .build import build, prefix_of, shim_source, unready_source, write_source
+from .plan import GuardPlan, is_required, make_plan
+from .writer import GuardSource
+
+__all__ = [
+    "GuardPlan",
+    "GuardSource",
+    "build",
+    "is_required",
+    "make_plan",
+    "prefix_of",
+    "shim_source",
+    "unready_source",
+    "write_source",
+]

@@ -1,0 +1,221 @@
+"""From a plan to a function: the whole text of a guard, compiled. No other place generates code."""
+
+import inspect
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorpact import _modes
+from tensorpact._annotations import EMPTY, Parameter
+
+from .memory import PATIENCE, Memory, repeats
+from .plan import GuardPlan, is_required
+from .runtime import Broken, overlaps
+from .statements import write_statement
+from .tensors import write_scalar, write_tensor, write_unremembered
+from .writer import GuardSource, Writer, call_text, signature_text
+
+
+def write_source(plan: GuardPlan, label: str) -> GuardSource:
+    """Text of a guard; the same plan gives the same text.
+
+    Args:
+        plan: What the guard has to do.
+        label: Module and qualified name of the function.
+    """
+    writer = Writer(plan)
+    if plan.interpreted:
+        writer.line(f"raise {writer.value('Broken', Broken)}")
+    else:
+        write_checks(writer)
+        writer.flush()
+    checks = writer.lines or ["        pass"]
+    remembered, learning = _remembered(writer)
+    parameters = [p for p in plan.terms.signature.parameters if not p.is_field]
+    arguments = call_text(parameters)
+    p = writer.prefix
+    everything = ", ".join(x.name for x in parameters) + ("," if len(parameters) == 1 else "")
+    returned = f"return {p}body({arguments})"
+    fields = [f"        {writer.var(f.name)} = {f.name}" for f in plan.terms.signature.parameters if f.is_field]
+    head = [
+        f"def guarded({signature_text(parameters)}):",
+        f"    if {p}modes.current:",
+        f"        if {p}modes.current == {_modes.OFF}:",
+        f"            return {p}body({arguments})",
+        f"        if not {p}is_compiling():",
+        f"            return {p}reference({arguments})",
+    ]
+    if remembered:
+        head += [
+            f"    {p}known = None if {p}is_tracing() else {p}memory.known",
+            f"    if {p}known is not None:",
+            "        try:",
+            *(f"    {line}" for line in fields),
+            *remembered,
+            "        except Exception:",
+            f"            {p}known = None",
+            f"        if {p}known:",
+            f"            {returned}",
+        ]
+    tail = [
+        "    except Exception:",
+        "        pass",
+        "    else:",
+        *learning,
+        f"        {returned}",
+        f"    {p}error = {p}diagnose(({everything}))",
+        f"    if {p}error is not None:",
+        f"        raise {p}error",
+        f"    {returned}",
+    ]
+    values = {**writer.values, f"{p}modes": _modes, f"{p}is_compiling": torch.compiler.is_compiling}
+    return GuardSource(
+        "\n".join([*head, "    try:", *fields, *checks, *tail]) + "\n", values, f"<tensorpact guard {label}>"
+    )
+
+
+def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
+    """Text that matches a remembered signature, and text that learns one; nothing where it would not pay."""
+    plan, p = writer.plan, writer.prefix
+    again = repeats(plan)
+    if again is None:
+        return [], []
+    known = f"{p}known"
+    required = [writer.var(x.name) for x in plan.required]
+    optional = [writer.var(x.name) for x in plan.maybe]
+    match = Writer(plan, writer)
+    match.depth = 3
+    match.test(f"{known}[0]({', '.join(required)})")
+    for i, name in enumerate(optional, 1):
+        match.test(f"({name} is None if {known}[{i}] is None else {known}[{i}]({name}))")
+    for parameter in plan.scalars:
+        write_scalar(match, parameter)
+    for parameter in (*plan.required, *plan.maybe):
+        write_unremembered(match, parameter)
+    match.stored = len(optional) + 1
+    for index, clause, outer in again:
+        write_statement(match, index, clause, outer)
+    written = [writer.var(n) for n in plan.terms.contract.mutates]
+    if len(written) > 1:
+        match.test(f"not {match.value('overlaps', overlaps)}({', '.join(written)})")
+    tests = f"\n{' ' * 20}and ".join(match.tests)
+    writer.values.update(match.values)
+    writer.values |= {f"{p}memory": Memory(), f"{p}is_tracing": torch.compiler.is_dynamo_compiling}
+    dims = "".join(f"{writer.dim(n)}, " for n in match.kept)
+    learnt = [", ".join(group) + ("," if len(group) == 1 else "") for group in (required, optional)]
+    text = [f"            {known} = (", f"                    {tests}", "            )"]
+    learn = [
+        f"        if not {p}is_tracing():",
+        f"            if {p}memory.misses >= {PATIENCE}:",
+        f"                {p}memory.learn(({learnt[0]}), ({learnt[1]}), ({dims}))",
+        "            else:",
+        f"                {p}memory.misses += 1",
+    ]
+    return text, learn
+
+
+def prefix_of(plan: GuardPlan) -> str:
+    """Prefix of every name in the guard that is no parameter."""
+    return Writer(plan).prefix
+
+
+def write_checks(w: Writer) -> None:
+    plan, terms = w.plan, w.terms
+    for parameter in plan.scalars:
+        write_scalar(w, parameter)
+    for name in terms.contract.tied:
+        w.line(f"{w.dim(name)} = {name}")
+        if name in plan.sure:
+            w.bound.add(name)
+    for name in plan.conditions:
+        if name not in terms.lets and name not in terms.contract.tied:
+            w.line(f"{w.dim(name)} = None")
+    for parameter in plan.required:
+        write_tensor(w, parameter)
+    for parameter in plan.maybe:
+        w.line(f"if {w.given(parameter)}:")
+        w.depth += 1
+        write_tensor(w, parameter)
+        w.flush()
+        w.depth -= 1
+        check = terms.checks[parameter.name].other
+        if check is not None:
+            allowed = " or ".join(
+                ([f"{w.var(parameter.name)} is None"] if parameter.optional else [])
+                + [f"{w.value(f'check_{parameter.name}', check)}({w.var(parameter.name)})"]
+            )
+            w.line(f"elif not ({allowed}):")
+            w.line(f"    raise {w.value('Broken', Broken)}")
+    for name in plan.conditions:
+        axes = terms.bare.get(name, ())
+        if axes and all(a.dim.broadcast for a in axes) and name not in terms.lets:
+            present = " or ".join(w.given(a.parameter) if not is_required(a.parameter) else "True" for a in axes)
+            w.later.append(("", f"!{w.dim(name)} = 1 if {w.dim(name)} is None and ({present}) else {w.dim(name)}"))
+    write_later(w, lambda text: not reads_let(w, text))
+    for index, clause, outer in plan.statements:
+        write_statement(w, index, clause, outer)
+    write_later(w, lambda text: True)
+    written = [terms.parameters[n] for n in terms.contract.mutates]
+    if len(written) > 1:
+        w.test(f"not {w.value('overlaps', overlaps)}({', '.join(w.var(p.name) for p in written)})")
+
+
+def reads_let(w: Writer, text: str) -> bool:
+    return any(w.dim(name) in text for name in w.terms.lets)
+
+
+def write_later(w: Writer, ready: Callable[[str], bool]) -> None:
+    now = [item for item in w.later if ready(item[1])]
+    w.later = [item for item in w.later if not ready(item[1])]
+    # What binds or solves a dim comes before every test that may read it.
+    for condition, text in now:
+        if text.startswith("!"):
+            w.line(f"if {condition}: {text[1:]}" if condition else text[1:])
+    for condition, text in now:
+        if not text.startswith("!"):
+            w.test(f"(not ({condition}) or {text})" if condition else text)
+
+
+def build(source: GuardSource, values: dict[str, Any]) -> Callable[..., Any]:
+    """Compile a guard.
+
+    Args:
+        source: Its text.
+        values: Globals of the function, as the caller names them.
+    """
+    filename = source.filename
+    lines = source.text.splitlines(keepends=True)
+    known = linecache.cache.get(filename)
+    if known is not None and len(known) == 4 and known[2] != lines:
+        filename = f"{filename[:-1]} #{len(linecache.cache)}>"
+    linecache.cache[filename] = (len(source.text), None, lines, filename)
+    # No __name__ in these globals: Dynamo would look the values up in the module of that name.
+    scope: dict[str, Any] = {**source.values, **values, "__tracebackhide__": True}
+    exec(compile(source.text, filename, "exec"), scope)
+    scope.pop("unready", None)
+    function: Callable[..., Any] = scope.pop("guarded")
+    return function
+
+
+def shim_source(plan: GuardPlan, label: str) -> GuardSource:
+    """Text of a function of the same signature that packs its arguments, for stock to wrap."""
+    parameters = [p for p in plan.terms.signature.parameters if not p.is_field]
+    everything = ", ".join(x.name for x in parameters) + ("," if len(parameters) == 1 else "")
+    text = f"def guarded({signature_text(parameters)}):\n    return _judged(({everything}))\n"
+    return GuardSource(text, {}, f"<tensorpact shim {label}>")
+
+
+def unready_source(body: Callable[..., Any], label: str) -> GuardSource:
+    """Text of a method that builds its guard at the first call."""
+    parameters = [
+        Parameter(p.name, p.kind, p.default, EMPTY, None, EMPTY, True)
+        for p in inspect.signature(body).parameters.values()
+    ]
+    text = (
+        f"def unready({signature_text(parameters)}):\n"
+        f"    return _build({parameters[0].name})({call_text(parameters)})\n"
+        "guarded = unready\n"
+    )
+    return GuardSource(text, {}, f"<tensorpact guard {label} before its first call>")

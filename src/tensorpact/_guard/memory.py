@@ -1,0 +1,183 @@
+"""The last signature that passed, so that a decode loop is not judged again on every step.
+
+A signature is class, dispatch keys, dtype, device, sizes and strides of every tensor, never its identity and never
+its data. torch compares one in C++ faster than Python can read the attributes; that class is private, so a build of
+torch where it is missing or behaves otherwise goes without.
+"""
+
+import builtins
+import dis
+import math
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorpact._annotations import EMPTY
+from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Require, Rule, lambda_parameters
+
+from .plan import GuardPlan, is_torch
+
+#: A signature is learnt at the call after this many that did not match: prefill shapes that never repeat cost little.
+PATIENCE = 12
+#: What a rule may touch and still depend on the metadata of its tensors alone.
+_METADATA = frozenset({
+    "shape", "dtype", "device", "ndim", "size", "stride", "numel", "dim", "is_cuda", "is_cpu", "is_meta", "layout",
+    "is_contiguous", "index", "itemsize", "element_size", "is_floating_point", "is_complex", "type",
+})  # fmt: skip
+_FUNCTIONS = frozenset({max, min, len, abs, sum, range, int, bool, tuple, isinstance})
+_CONSTANTS = (int, float, str, torch.dtype, torch.device, tuple, frozenset, type(None))
+_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
+_HARMLESS = frozenset({
+    "LOAD_FAST", "LOAD_CONST", "LOAD_DEREF", "COPY_FREE_VARS", "RESUME", "PUSH_NULL", "PRECALL", "CALL", "RETURN_VALUE",
+    "RETURN_CONST", "COMPARE_OP", "IS_OP", "CONTAINS_OP", "BINARY_OP", "BINARY_SUBSCR", "BUILD_TUPLE", "UNARY_NOT",
+    "UNARY_NEGATIVE", "SWAP", "COPY", "POP_TOP", "KW_NAMES", "TO_BOOL", "NOP", "CACHE",
+})  # fmt: skip
+_MISSING = object()
+
+
+class Memory:
+    """Signatures of one guard.
+
+    Attributes:
+        known: The remembered signature: a check of the required tensors, a check or None for each optional one, then
+            the dims that rules still read. None while nothing is remembered.
+        misses: Passing calls since the last learning.
+    """
+
+    __slots__ = ("known", "misses")
+
+    def __init__(self) -> None:
+        self.known: tuple[Any, ...] | None = None
+        self.misses = 0
+
+    def learn(self, required: tuple[Any, ...], optional: tuple[Any, ...], dims: tuple[Any, ...]) -> None:
+        """Remember the signature of a call that passed.
+
+        Args:
+            required: Tensors that are always given.
+            optional: Tensors that may be None.
+            dims: Values that rules read on a match.
+        """
+        self.misses = 0
+        if _TensorGuards is None or not all(_is_plain(t) for t in (*required, *optional) if t is not None):
+            self.misses = -100 * PATIENCE
+            return
+        checks = tuple(None if t is None else _check_of((t,)) for t in optional)
+        self.known = (_check_of(required), *checks, *dims)
+
+
+def _is_plain(tensor: Any) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+
+
+def _check_of(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool]:
+    if _TensorGuards is None:
+        raise RuntimeError("no signature check in this build of torch")
+    sizes = [list(t.shape) for t in tensors]
+    strides = [list(t.stride()) for t in tensors]
+    return _TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+
+
+def _find_guards() -> Any:
+    try:
+        from torch._C._dynamo.guards import TensorGuards
+
+        probe = torch.empty(2, 3)
+        check = TensorGuards(probe, dynamic_dims_sizes=[[2, 3]], dynamic_dims_strides=[[3, 1]]).check
+        right = check(torch.empty(2, 3))
+        wrong = (
+            torch.empty(3, 2), torch.empty(3, 2).t(), torch.empty(2, 3, dtype=torch.float16), None,
+            torch.empty(2, 3, device="meta"), torch.empty(2, 3, 1), torch.nn.Parameter(torch.empty(2, 3)),
+        )  # fmt: skip
+        return TensorGuards if right and not any(check(w) for w in wrong) else None
+    except Exception:  # noqa: BLE001 - a private class of torch: any failure means to go without it
+        return None
+
+
+_TensorGuards: Any = _find_guards()
+
+
+def is_pure(rule: Rule) -> bool:
+    """Whether the value of a rule can depend on nothing but the metadata of its arguments.
+
+    Anything doubtful is called impure: it is then evaluated on every call.
+    """
+    code = getattr(rule, "__code__", None)
+    if code is None or rule.__defaults__ or rule.__kwdefaults__:
+        return False
+    cells = rule.__closure__ or ()
+    return all(_is_constant(c.cell_contents) for c in cells) and _reads_metadata(code, rule.__globals__)
+
+
+def _reads_metadata(code: types.CodeType, scope: dict[str, Any]) -> bool:
+    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("RESUME", "CACHE", "NOP", "PUSH_NULL")]
+    for i, step in enumerate(instructions):
+        after = instructions[i + 1] if i + 1 < len(instructions) else step
+        if step.opname == "LOAD_GLOBAL":
+            value = scope.get(step.argval, getattr(builtins, step.argval, _MISSING))
+            if not (_is_constant(value) or (value is math and after.opname in _ATTRIBUTE) or value in _FUNCTIONS):
+                return False
+        elif step.opname in _ATTRIBUTE:
+            of_math = instructions[i - 1].opname == "LOAD_GLOBAL" and instructions[i - 1].argval == "math"
+            if not of_math and step.argval not in _METADATA:
+                return False
+        elif step.opname not in _HARMLESS and not step.opname.startswith(("POP_JUMP", "JUMP")):
+            return False
+    return True
+
+
+def tensors_are_opened(rule: Rule, tensors: set[str]) -> bool:
+    """Whether a rule reads nothing but attributes of its tensor arguments, or whether they are None."""
+    instructions = [i for i in dis.get_instructions(rule.__code__) if i.opname not in ("CACHE", "NOP")]
+    for i, step in enumerate(instructions):
+        if step.opname.startswith("LOAD_FAST") and step.argval in tensors:
+            after = instructions[i + 1]
+            asks_none = after.opname.endswith("NONE") or (after.opname == "LOAD_CONST" and after.argval is None)
+            if after.opname not in _ATTRIBUTE and not asks_none:
+                return False
+    return True
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_constant(v) for v in value)
+    return isinstance(value, _CONSTANTS)
+
+
+def repeats(plan: GuardPlan) -> list[tuple[int, Clause, Rule | None]] | None:
+    """Statements that a match does not prove and that run on every call.
+
+    Returns:
+        The statements in order, or None where a signature proves too little to be worth remembering.
+    """
+    terms = plan.terms
+    if _TensorGuards is None or plan.interpreted or terms.contract.tied or not plan.required:
+        return None
+    if not all(is_torch(p) for p in terms.tensors) or any(p.other is not EMPTY for p in plan.maybe):
+        return None
+    forms = [f for p in terms.tensors if p.tensor for f in p.tensor.forms]
+    if any(d.expression is not None and d.expression.arguments for f in forms for d in f.dims):
+        return None
+    tensors = {p.name for p in terms.tensors}
+    fixed = set(terms.dims) | tensors
+    out: list[tuple[int, Clause, Rule | None]] = []
+    for index, clause, outer in plan.statements:
+        if isinstance(clause, Let):
+            for name, rule in clause.rules:
+                if not _is_settled(rule, fixed, tensors):
+                    return None
+                fixed.add(name)
+            continue
+        rules = [r for r in (outer, clause.when, clause.rule if isinstance(clause, Require) else None) if r is not None]
+        settled = all(_is_settled(r, fixed, tensors) for r in rules)
+        if settled and tensors.issuperset(clause.names) and not isinstance(clause, (NoOverlap, AnyOf)):
+            continue
+        out.append((index, clause, outer))
+    return out
+
+
+def _is_settled(rule: Rule, fixed: set[str], tensors: set[str]) -> bool:
+    """Whether a match of the signature proves that a rule gives what it gave."""
+    return fixed.issuperset(lambda_parameters(rule)) and tensors_are_opened(rule, tensors) and is_pure(rule)

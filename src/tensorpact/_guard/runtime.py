@@ -1,0 +1,117 @@
+"""What guards call at run time where straight-line code does not reach."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorpact._annotations import Parameter, array_dtype
+from tensorpact._call import form_fits
+from tensorpact._dims import Dim
+from tensorpact._evaluation import shares_bytes
+from tensorpact.constraints import OneOf
+
+
+class Broken(Exception):
+    """Raised and caught inside a guard."""
+
+
+def is_array_like(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+class DtypeFits:
+    """Dtype check of an array that is no torch tensor."""
+
+    __slots__ = ("spec",)
+
+    def __init__(self, parameter: Parameter) -> None:
+        self.spec = parameter.tensor
+
+    def __call__(self, array: Any) -> bool:
+        if self.spec is None:
+            return True
+        name = array_dtype(array)
+        return any(f.allows(name) for f in self.spec.forms) and all(
+            c.holds(array) for c in self.spec.constraints if isinstance(c, OneOf)
+        )
+
+
+class WithArguments:
+    """An expression that reads arguments, called with dims and arguments in a row."""
+
+    __slots__ = ("arguments", "evaluate", "names")
+
+    def __init__(self, names: tuple[str, ...], arguments: tuple[str, ...], evaluate: Callable[..., Any]) -> None:
+        self.names, self.arguments, self.evaluate = names, arguments, evaluate
+
+    def __call__(self, *values: Any) -> Any:
+        split = len(self.names)
+        dims = dict(zip(self.names, values[:split], strict=True))
+        return self.evaluate(dims, dict(zip(self.arguments, values[split:], strict=True)))
+
+
+class Solve:
+    """Solver of one expression axis, called with its size, the known dims and the arguments."""
+
+    __slots__ = ("dim", "others", "unknown")
+
+    def __init__(self, dim: Dim, unknown: str, others: tuple[str, ...]) -> None:
+        self.dim, self.unknown, self.others = dim, unknown, others
+
+    def __call__(self, size: int, *values: Any) -> int | None:
+        expression = self.dim.expression
+        if expression is None:
+            return None
+        split = len(self.others)
+        dims = dict(zip(self.others, values[:split], strict=True))
+        arguments = dict(zip(expression.arguments, values[split:], strict=True))
+        return expression.solve(self.unknown, size, dims, arguments)
+
+
+class FormFits:
+    """Whether some form of a union fits whole, called with the array, the dims (None where unbound) and arguments."""
+
+    __slots__ = ("arguments", "names", "spec")
+
+    def __init__(self, parameter: Parameter, names: tuple[str, ...], arguments: tuple[str, ...]) -> None:
+        self.spec, self.names, self.arguments = parameter.tensor, names, arguments
+
+    def __call__(self, array: Any, *values: Any) -> bool:
+        split = len(self.names)
+        dims = {n: v for n, v in zip(self.names, values[:split], strict=True) if v is not None}
+        arguments = dict(zip(self.arguments, values[split:], strict=True))
+        dtype, shape = array_dtype(array), tuple(array.shape)
+        forms = self.spec.forms if self.spec is not None else ()
+        return any(
+            (f.array_type is Any or isinstance(array, f.array_type))
+            and f.allows(dtype)
+            and form_fits(f, shape, dims, arguments)
+            for f in forms
+        )
+
+
+def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
+    return [v for v in values if isinstance(v, torch.Tensor)]
+
+
+def one_dtype(*values: Any) -> bool:
+    return len({t.dtype for t in _tensors(values)}) <= 1
+
+
+def one_device(*values: Any) -> bool:
+    return len({t.device for t in _tensors(values)}) <= 1
+
+
+def first_overlaps(*values: Any) -> bool:
+    first = values[0]
+    return isinstance(first, torch.Tensor) and any(shares_bytes(first, t) for t in _tensors(values[1:]))
+
+
+def overlaps(*values: Any) -> bool:
+    given = _tensors(values)
+    return any(shares_bytes(a, b) for i, a in enumerate(given) for b in given[i + 1 :])
+
+
+def writable(tensor: Any) -> bool:
+    return all(size <= 1 or stride != 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -1,0 +1,149 @@
+"""Lines of generated text and the names in them."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tensorpact._annotations import EMPTY, Parameter
+
+from .plan import GuardPlan
+from .runtime import Broken, is_array_like
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSource:
+    """Text of a guard and the values it reads through globals."""
+
+    text: str
+    values: dict[str, Any]
+    filename: str
+
+
+class Writer:
+    """Lines of one guard."""
+
+    def __init__(self, plan: GuardPlan, remembering: "Writer | None" = None) -> None:
+        self.plan = plan
+        self.terms = plan.terms
+        self.prefix = "_"
+        while any(p.name.startswith(self.prefix) for p in self.terms.signature.parameters):
+            self.prefix += "_"
+        self.values: dict[str, Any] = {} if remembering is None else remembering.values
+        #: Where dims that a remembered signature keeps begin in it; 0 outside a match.
+        self.stored = 0
+        self.kept: list[str] = []
+        self.lines: list[str] = []
+        self.tests: list[str] = []
+        self.bound: set[str] = set()
+        self.later: list[tuple[str, str]] = []
+        self.read: dict[tuple[str, str], str] = {}
+        self.count = 0
+        self.depth = 2
+
+    def line(self, text: str) -> None:
+        """Write a statement, after the tests collected so far."""
+        self.flush()
+        self.lines.append("    " * self.depth + text)
+
+    def test(self, text: str) -> None:
+        """Add a condition that must hold."""
+        self.tests.append(text)
+
+    def flush(self) -> None:
+        """Write the collected tests as one conjunction."""
+        if self.tests:
+            tests, self.tests = self.tests, []
+            joined = f"\n{'    ' * (self.depth + 1)}and ".join(tests)
+            pad = "    " * self.depth
+            if len(tests) == 1:
+                self.lines.append(f"{pad}if not ({joined}):")
+            else:
+                self.lines.append(f"{pad}if not (\n{pad}    {joined}\n{pad}):")
+            self.lines.append(f"{pad}    raise {self.value('Broken', Broken)}")
+
+    def value(self, label: str, value: Any) -> str:
+        """Name of a global that holds a value."""
+        name = f"{self.prefix}{label.replace('.', '_')}"
+        if self.values.setdefault(name, value) is not value:
+            raise RuntimeError(f"two values for {name}")
+        return name
+
+    def var(self, name: str) -> str:
+        """Variable of a parameter or field."""
+        return name if "." not in name else f"{self.prefix}field_{name.partition('.')[2]}"
+
+    def dim(self, name: str) -> str:
+        """Variable of a dim or let; in a match, its place in the remembered signature."""
+        if self.stored:
+            if name not in self.kept:
+                self.kept.append(name)
+            return f"{self.prefix}known[{self.stored + self.kept.index(name)}]"
+        return f"{self.prefix}{name}_"
+
+    def temporary(self) -> str:
+        """A fresh variable."""
+        self.count += 1
+        return f"{self.prefix}t{self.count}"
+
+    def argument(self, name: str) -> str:
+        """Variable of anything that a rule may read."""
+        return (
+            self.var(name)
+            if name in self.terms.parameters and name not in self.terms.contract.tied
+            else (self.dim(name) if name not in self.terms.parameters else name)
+        )
+
+    def given(self, parameter: Parameter) -> str:
+        """Condition under which a parameter is a tensor."""
+        if parameter.other is EMPTY:
+            return f"{self.var(parameter.name)} is not None"
+        return self.is_array(parameter)
+
+    def is_array(self, parameter: Parameter) -> str:
+        """Condition that a parameter is an array of the annotated class."""
+        name, spec = parameter.name, parameter.tensor
+        types: tuple[Any, ...] = tuple(dict.fromkeys(f.array_type for f in spec.forms)) if spec else ()
+        if types == (torch.Tensor,):
+            return f"isinstance({self.var(name)}, {self.value('Tensor', torch.Tensor)})"
+        if Any in types:
+            return f"{self.value('is_array', is_array_like)}({self.var(name)})"
+        return f"isinstance({self.var(name)}, {self.value(f'class_{name}', types)})"
+
+    def attribute(self, name: str, what: str) -> str:
+        """An attribute of a tensor, kept in a variable when it is read again."""
+        key = (name, what)
+        if key in self.read:
+            return self.read[key]
+        self.read[key] = f"{self.prefix}{what}_of_{name.replace('.', '_')}"
+        return f"({self.read[key]} := {self.var(name)}.{what})"
+
+
+def signature_text(parameters: list[Parameter]) -> str:
+    """The parameter list of a guard; defaults are set on the function afterwards."""
+    out: list[str] = []
+    kinds = inspect.Parameter
+    starred = False
+    for i, p in enumerate(parameters):
+        if p.kind is kinds.KEYWORD_ONLY and not starred:
+            out.append("*")
+            starred = True
+        text = p.name
+        if p.kind is kinds.VAR_POSITIONAL:
+            text, starred = f"*{p.name}", True
+        elif p.kind is kinds.VAR_KEYWORD:
+            text = f"**{p.name}"
+        elif p.default is not EMPTY:
+            text += "=None"
+        out.append(text)
+        if p.kind is kinds.POSITIONAL_ONLY and (i + 1 == len(parameters) or parameters[i + 1].kind is not p.kind):
+            out.append("/")
+    return ", ".join(out)
+
+
+def call_text(parameters: list[Parameter]) -> str:
+    """The arguments as the guard hands them on."""
+    kinds = inspect.Parameter
+    forms = {kinds.VAR_POSITIONAL: "*{0}", kinds.VAR_KEYWORD: "**{0}", kinds.KEYWORD_ONLY: "{0}={0}"}
+    return ", ".join(forms.get(p.kind, "{0}").format(p.name) for p in parameters)

@@ -1,0 +1,250 @@
+"""A draft of a call: sizes, choices and mutations, from which concrete argument plans follow."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from .._call import Call
+from .._errors import ContractDefinitionError
+from .._evaluation import Violation, first_violation
+from ._plans import TensorPlan, build, dense_strides
+from ._space import Space, axis_size, free_axis
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One change of a draft.
+
+    Attributes:
+        kind: ``dim``, ``value``, ``dtype``, ``backend``, ``devices``, or one that acts on one finished tensor plan:
+            ``axis``, ``drop``, ``add``, ``device``, ``layout``, ``expand``, ``huge``, ``alias``.
+        name: Parameter or dim.
+        value: What it becomes.
+    """
+
+    kind: str
+    name: str = ""
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A call before it is made.
+
+    Attributes:
+        dims: Dim to size; a tuple for a variadic dim.
+        dtypes: Tensor parameter to dtype.
+        values: Argument of every parameter that is no tensor, and None for an absent tensor.
+        forms: Which form of a union a tensor takes.
+        moves: Changes, applied in order.
+        fixed: Plans made elsewhere, which take the place of the dims.
+    """
+
+    dims: Mapping[str, Any]
+    dtypes: Mapping[str, torch.dtype]
+    values: Mapping[str, Any]
+    forms: Mapping[str, int] = field(default_factory=dict[str, int])
+    moves: tuple[Move, ...] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def moved(self, *moves: Move) -> "Draft":
+        """The draft with further changes."""
+        return replace(self, moves=(*self.moves, *moves))
+
+
+class ImpossibleError(Exception):
+    """A draft has no arguments, for example because an axis would have a size below 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A draft made concrete.
+
+    Attributes:
+        plans: Parameter name to plan or plain value.
+        backend: Backend in force.
+    """
+
+    plans: dict[str, Any]
+    backend: str
+
+
+def resolve(space: Space, draft: Draft) -> Case:
+    """The plans of a draft.
+
+    Raises:
+        ImpossibleError: There are none.
+    """
+    dims, dtypes, values = dict(draft.dims), dict(draft.dtypes), dict(draft.values)
+    fixed = dict(draft.fixed)
+    backend = "auto"
+    late: list[Move] = []
+    for move in draft.moves:
+        if move.kind == "dim":
+            dims[move.name] = move.value
+        elif move.kind == "value":
+            values[move.name] = move.value
+            fixed.pop(move.name, None)
+        elif move.kind == "dtype" and move.name not in fixed:
+            dtypes[move.name] = move.value
+        elif move.kind == "backend":
+            backend = move.value
+        else:
+            late.append(move)
+    for name in space.terms.contract.tied:
+        if not any(m.kind == "value" and m.name == name for m in draft.moves) and values.get(name) is not None:
+            values[name] = dims[name]
+    plans: dict[str, Any] = {}
+    for p in space.plain:
+        if p.name in fixed:
+            plans[p.name] = fixed[p.name]
+        elif p.name in values:
+            plans[p.name] = values[p.name]
+        elif p.tensor is not None:
+            form = p.tensor.forms[draft.forms.get(p.name, 0)]
+            try:
+                shape = tuple(
+                    n for i, d in enumerate(form.dims) for n in axis_size(d, dims, values, free_axis(p.name, i))
+                )
+            except Exception as bad:
+                raise ImpossibleError(str(bad)) from bad
+            plans[p.name] = TensorPlan(shape, dtypes[p.name])
+    for move in late:
+        _apply(plans, move)
+    return Case(plans, backend)
+
+
+def _apply(plans: dict[str, Any], move: Move) -> None:
+    if move.kind == "devices":
+        for name, plan in plans.items():
+            if isinstance(plan, TensorPlan):
+                plans[name] = replace(plan, device=move.value)
+        return
+    plan = plans.get(move.name)
+    if not isinstance(plan, TensorPlan):
+        raise ImpossibleError(f"{move.name} is no tensor here")
+    plans[move.name] = _changed(plan, move, plans)
+
+
+def _changed(plan: TensorPlan, move: Move, plans: Mapping[str, Any]) -> TensorPlan:
+    shape, strides, at = list(plan.shape), list(plan.stride()), move.value
+    if move.kind == "device":
+        return replace(plan, device=at)
+    if move.kind == "dtype":
+        return replace(plan, dtype=at)
+    if move.kind == "alias":
+        other = plans.get(at)
+        if not isinstance(other, TensorPlan) or other.base is not None or other.device != plan.device:
+            raise ImpossibleError(f"{at} has no storage to share")
+        return replace(plan, base=at)
+    if move.kind == "axis":
+        index, size = at
+        if not -len(shape) <= index < len(shape) or size < 0:
+            raise ImpossibleError("no such axis")
+        shape[index] = size
+        return replace(plan, shape=tuple(shape), strides=None)
+    if move.kind == "grow":
+        index, step = at
+        if not -len(shape) <= index < len(shape) or shape[index] + step < 0:
+            raise ImpossibleError("no such axis")
+        shape[index] += step
+        return replace(plan, shape=tuple(shape), strides=None)
+    if move.kind == "drop":
+        if not -len(shape) <= at < len(shape):
+            raise ImpossibleError("no such axis")
+        del shape[at]
+        return replace(plan, shape=tuple(shape), strides=None)
+    if move.kind == "add":
+        index, size = at
+        shape.insert(index if index >= 0 else len(shape) + 1 + index, size)
+        return replace(plan, shape=tuple(shape), strides=None)
+    if not shape:
+        raise ImpossibleError("a scalar tensor has no strides")
+    if move.kind == "expand":
+        if not -len(shape) <= at < len(shape):
+            raise ImpossibleError("no such axis")
+        strides[at] = 0
+        return replace(plan, strides=tuple(strides))
+    if move.kind == "huge":
+        strides[0] = 2**31
+        return replace(plan, strides=tuple(strides), device="meta")
+    return _laid_out(plan, at, shape, strides)
+
+
+def _laid_out(plan: TensorPlan, how: str, shape: list[int], strides: list[int]) -> TensorPlan:
+    if how == "offset":
+        return replace(plan, offset=plan.offset + 1)
+    if how == "step":
+        return replace(plan, strides=tuple(2 * s for s in strides))
+    if how == "gap":
+        if len(shape) < 2:
+            raise ImpossibleError("one axis leaves no gap")
+        inner = dense_strides((shape[0], *shape[1:-1], shape[-1] + 3))
+        return replace(plan, strides=inner)
+    if how == "outer":
+        return replace(plan, strides=(strides[0] + 5, *strides[1:]))
+    if how == "swap" and len(shape) > 1:
+        order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    elif how == "reversed" and len(shape) > 1:
+        order = list(reversed(range(len(shape))))
+    else:
+        raise ImpossibleError(f"{how} needs two axes")
+    turned = dense_strides(tuple(shape[i] for i in order))
+    return replace(plan, strides=tuple(turned[order.index(i)] for i in range(len(shape))))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What plain evaluation says of a case.
+
+    Attributes:
+        violation: The first thing that is broken, or None.
+        failure: What code of the contract's author raised, or None.
+        lets: Values that the lets derived.
+    """
+
+    violation: Violation | None
+    failure: str | None = None
+    lets: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def valid(self) -> bool:
+        """Whether everything holds."""
+        return self.violation is None and self.failure is None
+
+    @property
+    def index(self) -> int | None:
+        """Place of the clause that fired; None where none did."""
+        step = None if self.violation is None else self.violation.step
+        return None if step is None else step.index
+
+
+def judge(space: Space, case: Case) -> Verdict:
+    """Evaluate every clause in plain Python on freshly made arguments.
+
+    Raises:
+        ImpossibleError: The arguments cannot be made.
+    """
+    from .. import use_backend
+
+    try:
+        arguments = build(case.plans)
+    except (RuntimeError, ValueError) as bad:
+        raise ImpossibleError(str(bad)) from bad
+    with use_backend(case.backend):  # type: ignore[arg-type]
+        try:
+            call = Call(space.terms, complete(space, arguments))
+            violation = first_violation(call)
+        except ContractDefinitionError as bad:
+            return Verdict(None, str(bad))
+    return Verdict(violation, None, call.lets)
+
+
+def complete(space: Space, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments in signature order with empty ``*args`` and ``**kwargs``."""
+    kinds = {p.name: p.kind for p in space.parameters}
+    return {
+        n: arguments[n] if n in arguments else (() if kinds[n].name == "VAR_POSITIONAL" else {}) for n in kinds
+    }

@@ -1,0 +1,275 @@
+"""Valid arguments drawn from a contract: a random start, then repairs of whatever is broken first."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from .._dims import DimKind
+from .._evaluation import Violation
+from ..clauses import AnyOf, Clause, Exclusive, Needs, Present, SameDtype, Together
+from ._drafts import Draft, ImpossibleError, Move, Verdict, judge, resolve
+from ._plans import TensorPlan
+from ._space import CannotDrawError, Reads, Scalar, Space
+
+_RESTARTS = 40
+_STEPS = 90
+
+
+class Drawer:
+    """Draws drafts that hold.
+
+    Args:
+        space: What arguments may be made of.
+        fixed: Plans of a registered factory; nothing is drawn then.
+    """
+
+    def __init__(self, space: Space, fixed: dict[str, Any] | None = None) -> None:
+        self.space = space
+        self.fixed = fixed
+        self.reads = Reads(space)
+        self.scalars: dict[str, Scalar] = {} if fixed is not None else space.scalars()
+
+    def draw(self, rng: random.Random, *, distinct: bool = True, presence: bool | None = None) -> Draft:
+        """A draft on which every clause holds.
+
+        Args:
+            rng: Source of chance.
+            distinct: Give every dim a size of its own, above 1.
+            presence: Whether optional tensors are given (True), absent (False) or either.
+
+        Raises:
+            CannotDrawError: None was found; the text says what is in the way.
+        """
+        if self.fixed is not None:
+            return self._check_fixed(self.fixed)
+        blame: Counter[str] = Counter()
+        for attempt in range(_RESTARTS):
+            given = presence if attempt < _RESTARTS // 2 else None
+            found = self._climb(rng, self._start(rng, distinct, given), distinct, blame, given is not None)
+            if found is not None:
+                return found
+        common = blame.most_common(1)
+        why = common[0][0] if common else "no sizes fit the annotations"
+        kind = " with pairwise different dim sizes" if distinct else ""
+        raise CannotDrawError(f"no valid arguments{kind} found; most often in the way: {why}")
+
+    def _check_fixed(self, fixed: dict[str, Any]) -> Draft:
+        draft = Draft({}, {n: p.dtype for n, p in fixed.items() if isinstance(p, TensorPlan)}, {}, fixed=fixed)
+        verdict = judge(self.space, resolve(self.space, draft))
+        if not verdict.valid:
+            raise CannotDrawError(f"the registered arguments are not valid: {said(verdict)}")
+        return draft
+
+    def _start(self, rng: random.Random, distinct: bool, presence: bool | None) -> Draft:
+        space = self.space
+        singles = [n for n, k in space.dims.items() if k in (DimKind.NAMED, DimKind.ANONYMOUS)]
+        pool = [n for n in space.sizes if n <= max(24, len(singles) + 8)]
+        extra = [n for n in space.sizes if n not in pool]
+        sizes = rng.sample(pool, len(singles)) if distinct else [rng.choice(pool) for _ in singles]
+        dims: dict[str, Any] = dict(zip(singles, sizes, strict=True))
+        for name in singles:
+            if extra and rng.random() < 0.15:
+                dims[name] = self._size(rng, dims, distinct, extra)
+        for name, kind in space.dims.items():
+            if kind in (DimKind.VARIADIC, DimKind.ELLIPSIS):
+                dims[name] = tuple(self._size(rng, dims, distinct, pool) for _ in range(rng.randint(0, 2)))
+        values = {n: self._scalar(rng, s) for n, s in self.scalars.items()}
+        for p in space.tensors:
+            if p.optional and (rng.random() < 0.5 if presence is None else not presence):
+                values[p.name] = None
+        dtypes = {n: rng.choice(allowed[:6]) for n, allowed in space.dtypes.items()}
+        forms = {p.name: rng.randrange(len(p.tensor.forms)) for p in space.tensors if p.tensor is not None}
+        return Draft(dims, dtypes, values, forms)
+
+    def _size(self, rng: random.Random, dims: dict[str, Any], distinct: bool, pool: list[int]) -> int:
+        used = {v for v in dims.values() if isinstance(v, int)}
+        free = [n for n in pool if n not in used] if distinct else pool
+        return rng.choice(free or pool)
+
+    def _scalar(self, rng: random.Random, scalar: Scalar) -> Any:
+        return scalar.good[0] if scalar.good and rng.random() < 0.4 else rng.choice(scalar.good or (None,))
+
+    def settle(self, draft: Draft) -> tuple[Draft, Verdict]:
+        """The draft with let-derived dims at the sizes that the lets give, and what evaluation says of it.
+
+        Raises:
+            ImpossibleError: The draft has no arguments.
+        """
+        changed = {m.name: m.value for m in draft.moves if m.kind == "dim"}
+        verdict = judge(self.space, resolve(self.space, draft))
+        for _ in range(3):
+            wrong = {
+                n: v
+                for n, v in verdict.lets.items()
+                if n in self.space.dims and n not in changed and type(v) is int and v >= 0 and draft.dims.get(n) != v
+            }
+            if not wrong:
+                break
+            draft = replace(draft, dims={**draft.dims, **wrong})
+            verdict = judge(self.space, resolve(self.space, draft))
+        return draft, verdict
+
+    def is_distinct(self, draft: Draft) -> bool:
+        """Whether every dim has a size of its own, above 1."""
+        sizes = [v for v in draft.dims.values() if isinstance(v, int)]
+        return len(set(sizes)) == len(sizes) and all(n > 1 for n in sizes)
+
+    def _climb(
+        self, rng: random.Random, draft: Draft, distinct: bool, blame: Counter[str], keep: bool
+    ) -> Draft | None:
+        best, best_at, best_verdict = draft, -2, Verdict(None, "no sizes fit the annotations")
+        for _ in range(_STEPS):
+            try:
+                settled, verdict = self.settle(draft)
+            except ImpossibleError as bad:
+                settled, verdict = draft, Verdict(None, str(bad))
+            if verdict.valid:
+                if not distinct or self.is_distinct(settled):
+                    return settled
+                blame["only equal sizes, or sizes of 1, fit"] += 1
+                at = len(self.space.terms.steps)
+            else:
+                blame[said(verdict)] += 1
+                at = -1 if verdict.index is None else verdict.index
+            if at >= best_at or rng.random() < 0.1:
+                best, best_at, best_verdict = settled, at, verdict
+            draft = self._repair(rng, best, best_verdict, distinct, keep)
+        return None
+
+    def _repair(self, rng: random.Random, draft: Draft, verdict: Verdict, distinct: bool, keep: bool) -> Draft:
+        violation = verdict.violation
+        clause = None if violation is None or violation.step is None else violation.step.clause
+        if clause is not None and violation is not None and rng.random() < 0.7:
+            mended = self._mend(rng, draft, clause, violation)
+            if mended is not None:
+                return mended
+        if clause is None:
+            names = set(violation.broken.names) if violation is not None else {p.name for p in self.space.plain}
+            dims = set(self.space.dims)
+        else:
+            names, dims = self.reads.of(clause)
+        return self._shake(rng, draft, names, dims, distinct, keep)
+
+    def _mend(self, rng: random.Random, draft: Draft, clause: Clause, violation: Violation) -> Draft | None:
+        """What the kind of clause suggests."""
+        values = dict(draft.values)
+        if isinstance(clause, AnyOf):
+            member = rng.choice(clause.members)
+            return self._mend(rng, draft, member, violation)
+        if isinstance(clause, SameDtype):
+            dtype = draft.dtypes.get(clause.names[0])
+            if dtype is None:
+                return None
+            fit = {n: dtype for n in clause.names[1:] if dtype in self.space.dtypes[n]}
+            return replace(draft, dtypes={**draft.dtypes, **fit}) if fit else None
+        if isinstance(clause, (Present, Needs, Together, Exclusive)):
+            optional = list(clause.names)
+            if isinstance(clause, Present):
+                give, absent = optional, list[str]()
+            elif isinstance(clause, Exclusive):
+                keep = rng.choice(optional)
+                give, absent = [keep], [n for n in optional if n != keep]
+            elif isinstance(clause, Needs) and rng.random() < 0.5:
+                give, absent = [], optional[:1]
+            else:
+                give, absent = (optional, []) if rng.random() < 0.6 else ([], optional)
+            for name in give:
+                if self.space.terms.parameters[name].tensor is not None:
+                    values.pop(name, None)
+                elif name in self.scalars:
+                    values[name] = rng.choice([v for v in self.scalars[name].good if v is not None] or [None])
+            for name in absent:
+                if self.space.terms.parameters[name].optional:
+                    values[name] = None
+            return replace(draft, values=values)
+        return None
+
+    def _shake(
+        self, rng: random.Random, draft: Draft, names: Iterable[str], dims: Iterable[str], distinct: bool, keep: bool
+    ) -> Draft:
+        """One random change among what matters."""
+        lets = self.space.terms.lets
+        choices: list[tuple[str, str]] = [("dim", n) for n in sorted(dims) if n in draft.dims and n not in lets]
+        for name in sorted(names):
+            parameter = self.space.terms.parameters.get(name)
+            if parameter is None or parameter.is_field:
+                continue
+            if parameter.tensor is None:
+                choices += [("scalar", name)] if name in self.scalars else []
+                continue
+            choices.append(("dtype", name))
+            if parameter.optional and not keep:
+                choices.append(("presence", name))
+            if parameter.tensor.union:
+                choices.append(("form", name))
+            own = {n for f in parameter.tensor.forms for d in f.dims for n in d.names}
+            choices += [("dim", n) for n in sorted(own) if n in draft.dims and n not in lets]
+        if not choices:
+            return self._start(rng, distinct, None)
+        kind, name = rng.choice(choices)
+        if kind == "dim":
+            old = draft.dims[name]
+            pool = self.space.sizes if distinct else [0, 1, *self.space.sizes]
+            new = self._size(rng, dict(draft.dims), distinct, pool)
+            if isinstance(old, tuple):
+                return replace(draft, dims={**draft.dims, name: tuple(new for _ in range(rng.randint(0, 2)))})
+            return replace(draft, dims={**draft.dims, name: new})
+        if kind == "scalar":
+            scalar = self.scalars[name]
+            return replace(draft, values={**draft.values, name: rng.choice((*scalar.good, *scalar.odd))})
+        if kind == "dtype":
+            return replace(draft, dtypes={**draft.dtypes, name: rng.choice(self.space.dtypes[name])})
+        if kind == "form":
+            spec = self.space.terms.parameters[name].tensor
+            count = len(spec.forms) if spec is not None else 1
+            return replace(draft, forms={**draft.forms, name: rng.randrange(count)})
+        values = dict(draft.values)
+        if values.pop(name, draft) is draft:
+            values[name] = None
+        return replace(draft, values=values)
+
+    def variations(self, draft: Draft, rng: random.Random) -> Draft:
+        """The draft with free choices taken at random: sizes 0 and 1, views, dtypes; every clause still holds."""
+        moves: list[Move] = []
+        names = [n for n, k in self.space.dims.items() if k is DimKind.NAMED and n not in self.space.terms.lets]
+        if names and self.fixed is None and rng.random() < 0.4:
+            moves.append(Move("dim", rng.choice(sorted(names)), rng.choice((0, 1, 1))))
+        for p in self.space.tensors:
+            if draft.values.get(p.name, draft) is None:
+                continue
+            if rng.random() < 0.4:
+                moves.append(Move("layout", p.name, rng.choice(("step", "gap", "reversed", "offset", "swap", "outer"))))
+            elif rng.random() < 0.1 and p.name not in self.space.written and _is_float(draft, p.name):
+                moves.append(Move("expand", p.name, 0))
+            if rng.random() < 0.3 and self.fixed is None:
+                moves.append(Move("dtype", p.name, rng.choice(self.space.dtypes[p.name])))
+        kept = draft
+        for move in moves:
+            try:
+                tried, verdict = self.settle(kept.moved(move))
+            except ImpossibleError:
+                continue
+            if verdict.valid:
+                kept = tried
+        return kept
+
+
+def _is_float(draft: Draft, name: str) -> bool:
+    dtype = draft.dtypes.get(name)
+    return dtype is not None and dtype.is_floating_point
+
+
+def said(verdict: Verdict) -> str:
+    """What evaluation says, in one line."""
+    if verdict.failure is not None:
+        return verdict.failure
+    violation = verdict.violation
+    if violation is None:
+        return "nothing"
+    if violation.step is None:
+        return violation.broken.reason
+    name = f" ({violation.error.slug})" if violation.error is not None else ""
+    return f"clause {violation.step.index} {violation.step.clause}{name}"
+

@@ -1,0 +1,100 @@
+"""Mutations of valid arguments: the near misses that a caller makes."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .._annotations import Parameter
+from .._dims import DimKind
+from ._drafts import Case, Draft, Move
+from ._plans import TensorPlan
+from ._space import COMMON_DTYPES, Scalar, Space
+
+LAYOUTS = ("step", "reversed", "gap", "offset", "swap", "outer")
+BACKENDS = ("triton", "naive", "npu")
+_SIZES = (0, 1, 2, 3, 4, 5, 6, 8)
+
+
+def dim_moves(space: Space, draft: Draft, names: Iterable[str]) -> Iterator[Move]:
+    """Another size for a dim, wherever it stands."""
+    for name in names:
+        old = draft.dims.get(name)
+        if isinstance(old, int):
+            near = (old + 1, old - 1, 2 * old)
+            sizes = [n for n in dict.fromkeys((*near, *_SIZES, *space.sizes)) if n >= 0 and n != old]
+            yield from (Move("dim", name, n) for n in sizes)
+        elif isinstance(old, tuple):
+            yield from (Move("dim", name, n) for n in ((), (2,), (1,), (3, 2)) if n != old)
+
+
+def tensor_moves(space: Space, parameter: Parameter, plan: TensorPlan, others: Iterable[str]) -> Iterator[Move]:
+    """Another rank, axis, dtype, device, layout or storage for one tensor."""
+    name, rank = parameter.name, len(plan.shape)
+    for axis in range(rank):
+        yield from (Move("grow", name, (axis, step)) for step in (1, -1))
+        yield from (Move("axis", name, (axis, n)) for n in _SIZES if n != plan.shape[axis])
+        yield Move("expand", name, axis)
+        yield Move("drop", name, axis)
+    yield from (Move("add", name, (0, n)) for n in (1, 2))
+    yield from (Move("add", name, (-1, n)) for n in (1, 2))
+    yield from (Move("dtype", name, d) for d in dict.fromkeys((*space.dtypes[name], *COMMON_DTYPES)) if d != plan.dtype)
+    yield Move("device", name, "meta" if plan.device == "cpu" else "cpu")
+    yield from (Move("layout", name, how) for how in LAYOUTS)
+    yield Move("huge", name)
+    yield from (Move("alias", name, other) for other in others if other != name)
+    if parameter.optional:
+        yield Move("value", name, None)
+
+
+def scalar_moves(name: str, scalar: Scalar, old: Any) -> Iterator[Move]:
+    """Another value for an argument that is no tensor, boundary values included."""
+    seen: list[Any] = [old]
+    for value in (*scalar.odd, *scalar.good):
+        if not any(value is s or (type(value) is type(s) and value == s) for s in seen):
+            seen.append(value)
+            yield Move("value", name, value)
+
+
+def wrong_moves(space: Space, scalars: dict[str, Scalar], case: Case) -> list[Move]:
+    """Values of a type that the annotation refuses."""
+    found: list[Move] = []
+    for name, plan in case.plans.items():
+        if isinstance(plan, TensorPlan):
+            found += [Move("value", name, v) for v in ("text", None, 3, [1.0])]
+        elif name in scalars:
+            found += [Move("value", name, v) for v in scalars[name].wrong]
+    return found
+
+
+class Mutations:
+    """All moves from one valid draft, and those that concern given names.
+
+    Args:
+        space: What arguments may be made of.
+        scalars: Values of arguments that are no tensors.
+        draft: A valid draft.
+        case: The same, made concrete.
+    """
+
+    def __init__(self, space: Space, scalars: dict[str, Scalar], draft: Draft, case: Case) -> None:
+        self.draft = draft
+        self.by_parameter: dict[str, list[Move]] = {}
+        self.by_dim: dict[str, list[Move]] = {}
+        tensors = [n for n, p in case.plans.items() if isinstance(p, TensorPlan)]
+        for p in space.plain:
+            plan = case.plans[p.name]
+            if isinstance(plan, TensorPlan):
+                self.by_parameter[p.name] = list(tensor_moves(space, p, plan, tensors))
+            elif p.name in scalars:
+                self.by_parameter[p.name] = list(scalar_moves(p.name, scalars[p.name], plan))
+        for name, kind in space.dims.items():
+            if kind is not DimKind.ELLIPSIS and name not in space.terms.lets:
+                self.by_dim[name] = list(dim_moves(space, draft, [name]))
+        self.wide = [*(Move("backend", "", b) for b in BACKENDS), Move("devices", "", "meta")]
+        # One bound to a let needs the inputs of the let moved.
+        self.all = [*(m for ms in (*self.by_parameter.values(), *self.by_dim.values()) for m in ms), *self.wide]
+
+    def about(self, names: Iterable[str], dims: Iterable[str]) -> list[Move]:
+        """Moves of these parameters and dims, and those that concern every argument."""
+        found = [m for n in sorted(names) for m in self.by_parameter.get(n, ())]
+        found += [m for n in sorted(dims) for m in self.by_dim.get(n, ())]
+        return [*self.wide, *found]

@@ -1,0 +1,221 @@
+"""Search for arguments on which one clause fires first, and the smallest of them."""
+
+import copy
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from .._call import Call
+from .._errors import ContractDefinitionError
+from .._evaluation import first_violation
+from .._terms import Step, Terms
+from ..clauses import Let
+from ._draw import Drawer, said
+from ._drafts import Case, Draft, ImpossibleError, Move, Verdict, complete, resolve
+from ._moves import Mutations
+from ._plans import build
+from ._space import CannotDrawError, Space
+
+_BUDGET = 2500
+_WALK = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A draft on which the wanted thing happens, and the valid draft it came from."""
+
+    draft: Draft
+    case: Case
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """No such draft.
+
+    Attributes:
+        reason: Why, in one sentence.
+    """
+
+    reason: str
+
+
+class Suite:
+    """Valid drafts of one entry point and the mutations of each; made once, searched for every clause.
+
+    Args:
+        drawer: Draws the drafts.
+        seed: Makes every search repeatable.
+        count: How many valid drafts to start from.
+
+    Raises:
+        CannotDrawError: There are no valid arguments.
+    """
+
+    def __init__(self, drawer: Drawer, seed: int, count: int = 8) -> None:
+        self.drawer = drawer
+        self.space: Space = drawer.space
+        self.seed = seed
+        self.bases: list[Mutations] = []
+        self._alone: dict[int, Terms] = {}
+        rng = random.Random(seed)
+        for i in range(count):
+            presence = (True, False, None)[min(i % 4, 2)]
+            try:
+                draft = drawer.draw(rng, distinct=i % 4 != 3, presence=presence)
+            except CannotDrawError:
+                if i % 4 != 3:
+                    continue
+                raise
+            self.bases.append(Mutations(self.space, drawer.scalars, draft, resolve(self.space, draft)))
+        if not self.bases:
+            drawer.draw(rng, distinct=False)
+
+    def judged(self, draft: Draft) -> Found | None:
+        """A draft with the lets settled and its verdict; None where it has no arguments."""
+        try:
+            settled, verdict = self.drawer.settle(draft)
+            return Found(settled, resolve(self.space, settled), verdict)
+        except ImpossibleError:
+            return None
+
+    def find(self, step: Step, budget: int = _BUDGET) -> Found | Missed:
+        """Arguments on which a clause fires first.
+
+        Args:
+            step: The clause in its place.
+            budget: Evaluations to spend.
+        """
+        hunt = _Hunt(self, step)
+        for draft in self._single(step):
+            if hunt.fires(draft):
+                break
+        else:
+            self._walk(step, hunt, budget)
+        if hunt.hit is not None:
+            return self.shrink(hunt.hit, lambda v: v.index == step.index)
+        return Missed(hunt.explain())
+
+    def _single(self, step: Step) -> Iterator[Draft]:
+        about = self.drawer.reads.of(step.clause)
+        for base in self.bases:
+            for move in base.about(*about):
+                yield base.draft.moved(move)
+        for base in self.bases[:3]:
+            for move in base.all:
+                yield base.draft.moved(move)
+
+    def _walk(self, step: Step, hunt: "_Hunt", budget: int) -> None:
+        """Several moves at once; what stands in the way is moved too."""
+        rng = random.Random(f"{self.seed}:{step.index}")
+        about = self.drawer.reads.of(step.clause)
+        own = [base.about(*about) for base in self.bases]
+        while hunt.spent < budget:
+            at = rng.randrange(len(self.bases))
+            base = self.bases[at]
+            draft = base.draft
+            for _ in range(_WALK):
+                before = draft
+                draft = draft.moved(rng.choice(own[at] if rng.random() < 0.7 else base.all))
+                if hunt.fires(draft):
+                    return
+                fired = None if hunt.last is None else hunt.last.verdict.index
+                if hunt.last is None:
+                    draft = before
+                elif fired is not None and fired < step.index:
+                    blocker = self.space.terms.steps[fired].clause
+                    way = base.about(*self.drawer.reads.of(blocker))
+                    draft = draft.moved(rng.choice(way)) if rng.random() < 0.5 else before
+
+    def is_broken(self, step: Step, case: Case) -> bool:
+        """Whether a clause does not hold, whatever fires first."""
+        if step.index not in self._alone:
+            alone = copy.copy(self.space.terms)
+            lets = (s for s in alone.steps[: step.index] if isinstance(s.clause, Let))
+            alone.steps = (*lets, step)
+            self._alone[step.index] = alone
+        from .. import use_backend
+
+        with use_backend(case.backend):  # type: ignore[arg-type]
+            try:
+                violation = first_violation(Call(self._alone[step.index], complete(self.space, build(case.plans))))
+            except (ContractDefinitionError, RuntimeError, ValueError):
+                return False
+        return violation is not None and violation.step is step
+
+    def shrink(self, found: Found, wanted: Callable[[Verdict], bool]) -> Found:
+        """The fewest moves and smallest sizes on which the wanted thing still happens."""
+        best = found
+        progress = True
+        while progress:
+            progress = False
+            for smaller in self._smaller(best.draft):
+                tried = self.judged(smaller)
+                if tried is not None and wanted(tried.verdict):
+                    best, progress = tried, True
+                    break
+        return best
+
+    def _smaller(self, draft: Draft) -> Iterator[Draft]:
+        for i in range(len(draft.moves)):
+            yield replace(draft, moves=(*draft.moves[:i], *draft.moves[i + 1 :]))
+        moved = {m.name for m in draft.moves if m.kind == "dim"}
+        for name, size in draft.dims.items():
+            if name in self.space.terms.lets or name in moved:
+                continue
+            smaller = [n for n in _steps_down(size) if isinstance(n, int)] if isinstance(size, int) else [size[1:]]
+            for value in smaller:
+                if value != size:
+                    yield replace(draft, dims={**draft.dims, name: value})
+        for i, move in enumerate(draft.moves):
+            if move.kind == "dim" and isinstance(move.value, int):
+                for value in _steps_down(move.value):
+                    changed = Move("dim", move.name, value)
+                    yield replace(draft, moves=(*draft.moves[:i], changed, *draft.moves[i + 1 :]))
+
+    def changed(self, found: Found) -> list[str]:
+        """Parameters that the moves touch."""
+        return sorted({m.name for m in found.draft.moves if m.name in found.case.plans})
+
+
+def _steps_down(size: int) -> list[int]:
+    return [n for n in dict.fromkeys((2, 3, 4, 5, size // 2, size - 1)) if 1 < n < size]
+
+
+class _Hunt:
+    """Evaluations spent on one clause, and what they showed."""
+
+    def __init__(self, suite: Suite, step: Step) -> None:
+        self.suite = suite
+        self.step = step
+        self.spent = 0
+        self.hit: Found | None = None
+        self.last: Found | None = None
+        self._instead: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+
+    def fires(self, draft: Draft) -> bool:
+        """Whether the clause fires first on a draft."""
+        self.spent += 1
+        self.last = found = self.suite.judged(draft)
+        if found is None:
+            return False
+        if found.verdict.index == self.step.index:
+            self.hit = found
+            return True
+        if found.verdict.failure is not None:
+            self._failures[found.verdict.failure] += 1
+        elif found.verdict.violation is not None and self.suite.is_broken(self.step, found.case):
+            self._instead[said(found.verdict)] += 1
+        return False
+
+    def explain(self) -> str:
+        """Why the clause never fired, as far as the calls that were looked at tell."""
+        if self._instead:
+            others = ", ".join(name for name, _ in self._instead.most_common(2))
+            return f"shadowed: whenever it is broken, another fires first: {others}"
+        if self._failures:
+            first = self._failures.most_common(1)[0][0]
+            return f"dead: never broken in {self.spent} mutated calls; code of the contract failed in some: {first}"
+        return f"dead: never broken in {self.spent} mutated calls"
