@@ -210,11 +210,13 @@ def _same_dim(call: Call, clause: Clause, step: Step) -> Status:
         if size is None:
             unknown = unknown or Unknown((call.terms.find(name, "rank"),))
             continue
+        if spec.dims[obligation.index].broadcast and size == 1:
+            continue
         if reference is None:
             if unknown is not None:
                 break
             reference = (name, size)
-        elif size != reference[1] and not (spec.dims[obligation.index].broadcast and size == 1):
+        elif size != reference[1]:
             text = f"{name}: {dim} is {size}, but {dim} is {reference[1]} in {reference[0]}"
             place = spec.forms[0].position(obligation.index, len(call.shape(name) or ()))
             failing.append(Broken((name,), text, axis=place if isinstance(place, int) else None, dim=dim))

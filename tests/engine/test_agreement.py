@@ -71,6 +71,7 @@ class Case:
 
     parameters: tuple[Drawn, ...]
     scalars: bool
+    fitting: tuple[Any, ...]
     values: tuple[Any, ...]
     odd_scalar: bool
 
@@ -182,6 +183,7 @@ def draw_case(rng: Random) -> Case:
     sizes |= {name: tuple(rng.randint(1, 3) for _ in range(rng.randint(0, 2))) for name in "vw"}
     n = rng.randint(0, 3)
     values = [fitting(rng, p, sizes, n) for p in parameters]
+    right = [*values, n, 0.25] if scalars else list(values)
     for _ in range(rng.randint(0, 2)):
         place = rng.randrange(len(values))
         values[place] = near_miss(rng, values[place])
@@ -189,7 +191,7 @@ def draw_case(rng: Random) -> Case:
     if scalars:
         values.append(rng.choice([True, "text", None, 2.0]) if odd else n)
         values.append(rng.choice([1, True, 0.25, "text"]) if odd else 0.25)
-    return Case(parameters, scalars, tuple(values), odd)
+    return Case(parameters, scalars, tuple(right), tuple(values), odd)
 
 
 #: Draws from a seeded generator are ten times as fast as drawn ones, and do not shrink: the long profile has the latter.
@@ -208,8 +210,8 @@ def verdict(error: Exception | None) -> tuple[Any, ...]:
     return () if error is None else (type(error).__name__, str(error), getattr(error, "clause", None))
 
 
-def both_modes(function: FunctionType, values: tuple[Any, ...]) -> Exception | None:
-    """The outcome of a call, the same in both modes."""
+def both_modes(function: FunctionType, values: tuple[Any, ...], fitting: tuple[Any, ...]) -> Exception | None:
+    """The outcome of a call: the same in both modes, and after calls that the guard may remember."""
     forgiven: list[Any] = []
 
     def spy(*args: Any) -> Any:
@@ -221,6 +223,10 @@ def both_modes(function: FunctionType, values: tuple[Any, ...]) -> Exception | N
     diagnose = entries.diagnose
     with enforcement("compiled"), patch.object(entries, "diagnose", spy):
         compiled = outcome(function, values)
+        if outcome(function, fitting) is None:
+            for _ in range(20):
+                function(*fitting)
+            assert verdict(outcome(function, values)) == verdict(compiled)
     with enforcement("beartype"):
         stock = outcome(function, values)
     assert verdict(stock) == verdict(compiled)
@@ -245,7 +251,7 @@ def test_modes_and_stock_agree(rng: Random) -> None:
         assert "nothing binds" in str(bad)
         reject()
     note(repr(case))
-    error = both_modes(function, case.values)
+    error = both_modes(function, case.values, case.fitting)
     assert error is None or isinstance(error, ContractViolation)
     event("accepted" if error is None else "rejected")
     if case.comparable():
@@ -300,6 +306,6 @@ def test_modes_agree_under_clauses(rng: Random) -> None:
     if rng.randint(0, 5) == 0 and isinstance(values[0], Tensor):
         values[1] = values[0]
     note(f"{case!r}; clauses {', '.join(map(str, kept))}; writes {writes}")
-    error = both_modes(function, tuple(values))
+    error = both_modes(function, tuple(values), case.fitting)
     event("accepted" if error is None else "rejected")
     assert error is None or isinstance(error, ContractViolation)

@@ -1,5 +1,6 @@
 """From what a user has in hand to documented errors: a slug, an id, a message, a traceback, or some words."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,12 +8,15 @@ from difflib import SequenceMatcher
 
 from tensorpact._errors import DocumentedError, TemplateField
 
+from ._pages import HEADINGS
 from ._records import Record, load
 
 #: Matches from here on name the error; below they are guesses.
 EXACT = 0.8
 NEAR = 0.45
 GUESSES = 5
+#: A guess is made from the start of a long text only: comparing spellings takes quadratic time.
+QUERY_LIMIT = 500
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MENTION = re.compile(r"tensorpact explain ([a-z0-9-]+)|(?<![0-9a-f])([0-9a-f]{16})(?![0-9a-f])")
@@ -54,8 +58,7 @@ def find(query: str, records: Iterable[Record] | None = None) -> list[Match]:
     named = [match for record in pool if (match := _named(text, record)) is not None]
     if named:
         return sorted(named, key=lambda m: -m.score)
-    guesses = [Match(record, score, "near") for record in pool if (score := _likeness(text, record.error)) >= NEAR]
-    return sorted(guesses, key=lambda m: -m.score)[:GUESSES]
+    return _guesses(text[:QUERY_LIMIT], pool)
 
 
 def _named(text: str, record: Record) -> Match | None:
@@ -67,7 +70,8 @@ def _named(text: str, record: Record) -> Match | None:
         return Match(record, 1.0, "id")
     whole = re.fullmatch(error.pattern, text)
     if whole and _says_enough(error):
-        return Match(record, 1.0, "message", _values(error, whole))
+        # A prefix such as the class name must not be taken for the value of a leading placeholder.
+        return Match(record, 1.0, "message", _values(error, _embedded(error, text) or whole))
     lines = text.splitlines()
     for number, line in reversed(list(enumerate(lines, 1))):
         inside = _embedded(error, line)
@@ -121,19 +125,33 @@ def _values(error: DocumentedError, found: re.Match[str]) -> tuple[tuple[str, st
 
 
 def _words(text: str) -> set[str]:
-    return {word for word in re.findall(r"[a-z0-9]+", text.lower()) if len(word) > 1}
+    return {word for word in re.findall(r"[a-z0-9]+", text.lower()) if len(word) > 2}
 
 
-def _likeness(text: str, error: DocumentedError) -> float:
-    """How much a query resembles slug or message, from 0 to just below :data:`EXACT`."""
+def _guesses(text: str, pool: tuple[Record, ...]) -> list[Match]:
+    """Errors that resemble a query: by spelling of slug or message, or by words that few pages share."""
+    asked = _words(text)
+    said = [_words(_searchable(record)) for record in pool]
+    weight = {word: math.log(1 + len(pool) / (1 + sum(word in words for words in said))) for word in asked}
+    found: list[Match] = []
+    for record, words in zip(pool, said, strict=True):
+        shared = sum(weight[word] for word in asked & words) / (sum(weight.values()) or 1.0)
+        score = max(_spelling(text, record.error), 0.9 * shared) * (EXACT - 0.01)
+        if score >= NEAR:
+            found.append(Match(record, score, "near"))
+    return sorted(found, key=lambda m: -m.score)[:GUESSES]
+
+
+def _searchable(record: Record) -> str:
+    page = record.page
+    words = f"{record.error.slug} {record.error.template}"
+    return words if page is None else f"{words} {' '.join(page.tags)} {page.sections[HEADINGS[0]]}"
+
+
+def _spelling(text: str, error: DocumentedError) -> float:
     slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     message = re.sub(r"\s+", " ", _literals(error).lower())
-    ratios = [
+    return max(
         SequenceMatcher(None, slug, error.slug, autojunk=False).ratio(),
         SequenceMatcher(None, text.lower(), message, autojunk=False).ratio(),
-    ]
-    asked = _words(text)
-    if asked:
-        known = _words(f"{error.slug} {error.template}")
-        ratios.append(0.95 * len(asked & known) / len(asked))
-    return min(max(ratios), 1.0) * (EXACT - 0.01)
+    )

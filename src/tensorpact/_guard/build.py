@@ -169,13 +169,18 @@ def reads_let(w: Writer, text: str) -> bool:
 def write_later(w: Writer, ready: Callable[[str], bool]) -> None:
     now = [item for item in w.later if ready(item[1])]
     w.later = [item for item in w.later if not ready(item[1])]
-    # What binds or solves a dim comes before every test that may read it.
-    for condition, text in now:
-        if text.startswith("!"):
-            w.line(f"if {condition}: {text[1:]}" if condition else text[1:])
+    # What binds or solves a dim comes before every test that may read it, and a solved dim after those it needs.
+    solved = [f"!{w.dim(name)} = " for name in w.terms.solved]
+    binding = [item for item in now if item[1].startswith("!")]
+    for condition, text in sorted(binding, key=lambda item: _place(item[1], solved)):
+        w.line(f"if {condition}: {text[1:]}" if condition else text[1:])
     for condition, text in now:
         if not text.startswith("!"):
             w.test(f"(not ({condition}) or {text})" if condition else text)
+
+
+def _place(text: str, starts: list[str]) -> int:
+    return next((i for i, start in enumerate(starts) if text.startswith(start)), -1)
 
 
 def build(source: GuardSource, values: dict[str, Any]) -> Callable[..., Any]:

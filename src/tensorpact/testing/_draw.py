@@ -230,6 +230,25 @@ class Drawer:
             values[name] = None
         return replace(draft, values=values)
 
+    def reduced(self, draft: Draft) -> Draft:
+        """The draft with every dim as small as it goes while sizes stay different and every clause holds."""
+        for name, size in draft.dims.items():
+            used = {v for n, v in draft.dims.items() if n != name}
+            moved = any(m.kind == "dim" and m.name == name for m in draft.moves)
+            if not isinstance(size, int) or moved or name in self.space.terms.lets:
+                continue
+            for value in range(2, min(size, 9)):
+                if value in used:
+                    continue
+                try:
+                    settled, verdict = self.settle(replace(draft, dims={**draft.dims, name: value}))
+                except ImpossibleError:
+                    continue
+                if verdict.valid:
+                    draft = settled
+                    break
+        return draft
+
     def variations(self, draft: Draft, rng: random.Random) -> Draft:
         """The draft with free choices taken at random: sizes 0 and 1, views, dtypes; every clause still holds."""
         moves: list[Move] = []

@@ -115,8 +115,11 @@ def is_storage_float(dtype: torch.dtype) -> bool:
 
 def differing_bits(before: torch.Tensor, after: torch.Tensor) -> bool:
     """Whether two tensors of one shape differ in any bit, NaN included."""
-    raw = [t.contiguous().reshape(-1).view(torch.uint8) if t.numel() else None for t in (before, after)]
-    return raw[0] is not None and raw[1] is not None and not torch.equal(raw[0], raw[1])
+    if before.numel() == 0:
+        return False
+    # A view of other element size wants stride 1, which contiguous() leaves alone on an axis of size 1.
+    raw = [torch.empty(t.numel(), dtype=t.dtype, device=t.device).copy_(t.reshape(-1)) for t in (before, after)]
+    return not torch.equal(raw[0].view(torch.uint8), raw[1].view(torch.uint8))
 
 
 def _shown(value: Any) -> str:

@@ -150,33 +150,35 @@ class Suite:
         progress = True
         while progress:
             progress = False
-            for smaller in self._smaller(best.draft):
+            for smaller in smaller_drafts(self.space, best.draft):
                 tried = self.judged(smaller)
                 if tried is not None and wanted(tried.verdict):
                     best, progress = tried, True
                     break
         return best
 
-    def _smaller(self, draft: Draft) -> Iterator[Draft]:
-        for i in range(len(draft.moves)):
-            yield replace(draft, moves=(*draft.moves[:i], *draft.moves[i + 1 :]))
-        moved = {m.name for m in draft.moves if m.kind == "dim"}
-        for name, size in draft.dims.items():
-            if name in self.space.terms.lets or name in moved:
-                continue
-            smaller = [n for n in _steps_down(size) if isinstance(n, int)] if isinstance(size, int) else [size[1:]]
-            for value in smaller:
-                if value != size:
-                    yield replace(draft, dims={**draft.dims, name: value})
-        for i, move in enumerate(draft.moves):
-            if move.kind == "dim" and isinstance(move.value, int):
-                for value in _steps_down(move.value):
-                    changed = Move("dim", move.name, value)
-                    yield replace(draft, moves=(*draft.moves[:i], changed, *draft.moves[i + 1 :]))
-
     def changed(self, found: Found) -> list[str]:
         """Parameters that the moves touch."""
         return sorted({m.name for m in found.draft.moves if m.name in found.case.plans})
+
+
+def smaller_drafts(space: Space, draft: Draft) -> Iterator[Draft]:
+    """Drafts with one move less or one size smaller."""
+    for i in range(len(draft.moves)):
+        yield replace(draft, moves=(*draft.moves[:i], *draft.moves[i + 1 :]))
+    moved = {m.name for m in draft.moves if m.kind == "dim"}
+    for name, size in draft.dims.items():
+        if name in space.terms.lets or name in moved:
+            continue
+        smaller = [n for n in _steps_down(size) if isinstance(n, int)] if isinstance(size, int) else [size[1:]]
+        for value in smaller:
+            if value != size:
+                yield replace(draft, dims={**draft.dims, name: value})
+    for i, move in enumerate(draft.moves):
+        if move.kind == "dim" and isinstance(move.value, int):
+            for value in _steps_down(move.value):
+                changed = Move("dim", move.name, value)
+                yield replace(draft, moves=(*draft.moves[:i], changed, *draft.moves[i + 1 :]))
 
 
 def _steps_down(size: int) -> list[int]:

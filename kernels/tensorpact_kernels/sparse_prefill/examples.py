@@ -1,0 +1,34 @@
+"""Values for the arguments that ``tensorpact verify`` draws: index lists with sentinels, offsets in order."""
+
+import random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_LISTS = {
+    "sparse_attn_v4_paged_prefill": (
+        ("kv_indices_prefix", "kv_indptr_prefix", "unified_kv"),
+        ("kv_indices_extend", "kv_indptr_extend", "kv"),
+    ),
+    "sparse_attn_v4_paged_decode": (("kv_indices", "kv_indptr", "unified_kv"),),
+}
+
+
+def fill(name: str, arguments: dict[str, Any], rng: random.Random) -> None:
+    """Write rows that exist, a skipped entry now and then, and offsets that leave some tokens without rows.
+
+    Args:
+        name: Name of the contract.
+        arguments: Drawn arguments; the index tensors are written in place.
+        rng: Source of chance.
+    """
+    for indices, indptr, rows in _LISTS[name]:
+        _fill_list(arguments[indices], arguments[indptr], arguments[rows].shape[0], rng)
+
+
+def _fill_list(indices: Tensor, indptr: Tensor, rows: int, rng: random.Random) -> None:
+    entries = [rng.randrange(rows) if rows and rng.random() < 0.85 else -1 for _ in range(indices.numel())]
+    indices.copy_(torch.tensor(entries, dtype=indices.dtype))
+    cuts = sorted(rng.randint(0, len(entries)) for _ in range(indptr.numel() - 1))
+    indptr.copy_(torch.tensor([0, *cuts], dtype=indptr.dtype))

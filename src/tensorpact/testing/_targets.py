@@ -1,0 +1,108 @@
+"""Contracted functions found by name."""
+
+import importlib
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .._entry import Entry, entry_of
+from .._errors import ContractDefinitionError
+
+
+class TargetError(Exception):
+    """A target does not name a contracted function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One contracted function.
+
+    Attributes:
+        module: Module to import it from.
+        name: Qualified name inside the module.
+        function: What a caller calls.
+        entry: The contract behind it.
+    """
+
+    module: str
+    name: str
+    function: Any
+    entry: Entry
+
+    @property
+    def text(self) -> str:
+        """How the command line names it."""
+        return f"{self.module}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A module whose contracts do not even import."""
+
+    name: str
+    error: ContractDefinitionError
+
+
+def find(names: Iterable[Any]) -> list[Target | Broken]:
+    """Targets of ``MODULE``, ``MODULE:FUNCTION``, or contracted functions handed over themselves.
+
+    Raises:
+        TargetError: Nothing with a contract is there.
+    """
+    found: list[Target | Broken] = []
+    for name in names:
+        try:
+            some = list(_named(name) if isinstance(name, str) else _given(name))
+        except ContractDefinitionError as bad:
+            found.append(Broken(str(name), bad))
+            continue
+        found += [t for t in some if not any(isinstance(f, Target) and f.function is t.function for f in found)]
+    return found
+
+
+def _given(function: Any) -> Iterator[Target]:
+    entry = entry_of(function)
+    if entry is None:
+        raise TargetError(f"{function!r} has no contract")
+    yield Target(entry.body.__module__, entry.body.__qualname__, function, entry)
+
+
+def _named(name: str) -> Iterator[Target]:
+    module_name, _, path = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as bad:
+        raise TargetError(f"{module_name} does not import: {bad}") from bad
+    if path:
+        found: Any = module
+        for part in path.split("."):
+            if not hasattr(found, part):
+                raise TargetError(f"{module_name} has no {path}")
+            found = inspect.getattr_static(found, part) if inspect.isclass(found) else getattr(found, part)
+        entry = entry_of(found)
+        if entry is None:
+            raise TargetError(f"{name} has no contract")
+        yield Target(module_name, path, found, entry)
+        return
+    some = False
+    for target in _members(module_name, module):
+        some = True
+        yield target
+    if not some:
+        raise TargetError(f"{module_name} has no contracted function")
+
+
+def _members(module_name: str, module: Any) -> Iterator[Target]:
+    top = module_name.partition(".")[0]
+    for name, value in vars(module).items():
+        if inspect.isclass(value) and value.__module__ == module_name:
+            for inner, member in vars(value).items():
+                entry = entry_of(member)
+                if entry is not None:
+                    yield Target(module_name, f"{value.__qualname__}.{inner}", member, entry)
+            continue
+        entry = entry_of(value) if not inspect.ismodule(value) else None
+        # What a module merely borrows from another distribution is not its own to verify.
+        if entry is not None and entry.body.__module__.partition(".")[0] == top:
+            yield Target(module_name, name, value, entry)
