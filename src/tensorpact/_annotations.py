@@ -17,8 +17,8 @@ from ._errors import ContractDefinitionError
 from .constraints import Constraint, OneOf
 
 EMPTY = inspect.Parameter.empty
-_FLOATS = frozenset(cast("tuple[str, ...]", Float.dtypes))
-_COMPLEXES = frozenset(cast("tuple[str, ...]", Complex.dtypes))
+_FLOATS = frozenset(cast("tuple[str, ...]", cast(Any, Float).dtypes))
+_COMPLEXES = frozenset(cast("tuple[str, ...]", cast(Any, Complex).dtypes))
 #: Dtypes that torch has and jaxtyping's families leave out.
 EXTRA_FLOATS = ("float8_e8m0fnu", "float4_e2m1fn_x2")
 EXTRA_COMPLEXES = ("complex32",)
@@ -84,9 +84,7 @@ def _torch_dtypes(dtypes: tuple[str | re.Pattern[str], ...] | None) -> tuple[tor
 
 @functools.lru_cache(maxsize=4096)
 def _allows(dtypes: tuple[str | re.Pattern[str], ...] | None, dtype: str) -> bool:
-    return dtypes is None or any(
-        dtype == d if isinstance(d, str) else d.match(dtype) is not None for d in dtypes
-    )
+    return dtypes is None or any(dtype == d if isinstance(d, str) else d.match(dtype) is not None for d in dtypes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

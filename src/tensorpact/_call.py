@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -158,7 +158,11 @@ class Call:
                     continue
                 if self.unbound.get(unknown[0]) or (axis.dim.broadcast and size == 1):
                     continue
-                value = expression.solve(unknown[0], size, self.dims, self.values)
+                broken = self._broken_types(expression.arguments)
+                if broken:
+                    self.unbound[unknown[0]] = broken
+                    continue
+                value = self._solution(axis.dim, axis.parameter.name, unknown[0], size, raising=False)
                 if value is not None:
                     self.dims[unknown[0]] = value
                     self.sources[unknown[0]] = (f"{axis_text(axis)}, {axis.dim.text} = {size}", axis)
@@ -167,6 +171,27 @@ class Call:
                     progress = True
         for name in pending:
             self.unbound.setdefault(name, ())
+
+    def _broken_types(self, names: tuple[str, ...]) -> tuple[Obligation, ...]:
+        types = (self.terms.find(n, "type") for n in names)
+        return tuple(ob for ob in types if isinstance(self.status(ob), Broken))
+
+    def _solution(self, dim: Dim, name: str, unknown: str, size: int, *, raising: bool = True) -> int | None:
+        # While dims are bound nobody has looked at the types yet, so that an error of the author waits until then.
+        if dim.expression is None:
+            return None
+        try:
+            return dim.expression.solve(unknown, size, self.dims, self.values)
+        except Exception as bad:
+            if raising:
+                raise self._failed(dim, name, bad) from bad
+            return None
+
+    def _failed(self, dim: Dim, name: str, bad: Exception) -> ContractDefinitionError:
+        known = ", ".join(f"{n}={self.dims.get(n)}" for n in dim.names)
+        return ContractDefinitionError(
+            f"{self.terms.owner}: {name}: axis {dim.text!r} fails with {known or 'these arguments'}: {bad!r}"
+        )
 
     def missing(self, names: tuple[str, ...] | list[str]) -> Unknown | None:
         """Why some of these dims have no value; None where all have one."""
@@ -277,7 +302,7 @@ class Call:
             return None
         unbound = self.missing(dim.names)
         if unbound is not None:
-            if not unbound.because and self._unsolvable(dim, size):
+            if not unbound.because and self._unsolvable(dim, parameter.name, size):
                 free = next(n for n in dim.names if n not in self.dims)
                 return self._axis_broken(obligation, shape, size, f"no {free} makes {dim.text} that size")
             return unbound
@@ -295,12 +320,11 @@ class Call:
             return None
         return self._axis_broken(obligation, shape, size, because)
 
-    def _unsolvable(self, dim: Dim, size: Size) -> bool:
+    def _unsolvable(self, dim: Dim, name: str, size: Size) -> bool:
         unknown = [n for n in dim.names if n not in self.dims]
         if dim.expression is None or len(unknown) != 1 or not isinstance(size, int):
             return False
-        solvable = dim.expression.solvable(unknown[0])
-        return solvable and dim.expression.solve(unknown[0], size, self.dims, self.values) is None
+        return dim.expression.solvable(unknown[0]) and self._solution(dim, name, unknown[0], size) is None
 
     def _axis_broken(self, obligation: Obligation, shape: tuple[int, ...], size: Size, because: str) -> Broken:
         parameter, spec = obligation.parameter, obligation.parameter.tensor
@@ -331,7 +355,7 @@ class Call:
             return str(dim.size)
         if dim.names and all(n in self.dims for n in dim.names):
             value = self.evaluate(dim, name) if dim.expression is not None else self.dims[dim.name]
-            return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            return _list(value)[1:-1] if isinstance(value, tuple) else str(value)
         spec = self.terms.parameters[name].tensor
         place = spec.forms[0].position(index, len(shape)) if spec is not None and shape is not None else None
         if isinstance(place, int) and shape is not None and dim.kind is DimKind.ANONYMOUS:
@@ -354,10 +378,7 @@ class Call:
         try:
             return dim.expression.evaluate(self.dims, self.values)
         except Exception as bad:
-            known = ", ".join(f"{n}={self.dims.get(n)}" for n in dim.names)
-            raise ContractDefinitionError(
-                f"{self.terms.owner}: {name}: axis {dim.text!r} fails with {known or 'these arguments'}: {bad!r}"
-            ) from bad
+            raise self._failed(dim, name, bad) from bad
 
     def source(self, dim: str) -> str:
         """What bound a dim, as text."""
@@ -365,7 +386,12 @@ class Call:
 
     def form_fits(self, form: TensorForm, tensor: Any, shape: tuple[int, ...], dtype: str) -> bool:
         """Whether one form of a union fits whole, given the dims that are bound."""
-        return is_array(form, tensor) and form.allows(dtype) and form_fits(form, shape, self.dims, self.values)
+        if not (is_array(form, tensor) and form.allows(dtype)):
+            return False
+        try:
+            return form_fits(form, shape, self.dims, self.values)
+        except Exception as bad:
+            raise ContractDefinitionError(f"{self.terms.owner}: {form.text!r} fails with {self.dims}: {bad!r}") from bad
 
 
 def is_array(form: TensorForm, value: Any) -> bool:
@@ -413,7 +439,7 @@ def _fits(dim: Dim, size: Size, wanted: Any) -> bool:
 
 
 def _list(size: Any) -> str:
-    return str(list(size)) if isinstance(size, tuple) else str(size)
+    return str(list(cast("tuple[int, ...]", size))) if isinstance(size, tuple) else str(size)
 
 
 def axis_text(axis: Axis) -> str:

@@ -1,13 +1,13 @@
 """A contract: what an entry point promises beyond its annotations, as immutable data."""
 
 import importlib
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from ._errors import ContractDefinitionError, DocumentedError
+from ._frames import caller_module
 from .clauses import Clause
 
 
@@ -53,7 +53,7 @@ class Contract:
             checked: object = item
             if not isinstance(checked, Clause):
                 raise ContractDefinitionError(f"{name}: {item!r} is no clause")
-        module = sys._getframe(1).f_globals.get("__name__", "")
+        module = caller_module(1)
         values = {
             "name": name,
             "dims": MappingProxyType(dict(dims or {})),

@@ -2,17 +2,19 @@
 
 import dataclasses
 import inspect
-import sys
 import weakref
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from . import _guard, _modes
+import tensorpact._modes as modes
+
+from . import _guard
 from ._annotations import Signature, read_signature
 from ._contract import Contract
 from ._diagnosis import diagnose
 from ._errors import ContractDefinitionError
+from ._frames import caller_frame
 from ._guard import GuardPlan, make_plan
 from ._reference import Reference
 from ._returns import ReturnCheck
@@ -21,7 +23,7 @@ from ._terms import Terms
 P = ParamSpec("P")
 R = TypeVar("R")
 #: Whether ``TENSORPACT=off`` stood in the environment at import: decorators then return the function itself.
-disabled: bool = _modes.current == _modes.OFF
+disabled: bool = modes.current == modes.OFF
 
 
 class Entry:
@@ -86,7 +88,7 @@ class Entry:
     def build(self, instance: Any) -> FunctionType | None:
         """Build the guard of a method at its first call; ``instance`` is its ``self``, where there is one."""
         if self._terms is None:
-            fields = _fields(type(instance), self.body) if instance is not None else None
+            fields = None if instance is None else _fields(instance.__class__, self.body)
             self.read(fields)
         function = None if self._function is None else self._function()
         if function is not None and function.__code__.co_name == "unready":
@@ -210,8 +212,8 @@ def entry_of(function: Any) -> Entry | None:
 
 def _decorate(function: Any, contract: Contract | None, check_returns: bool, local: Mapping[str, Any]) -> Any:
     if isinstance(function, (staticmethod, classmethod)):
-        inner: Any = cast(Any, function).__func__
-        return type(function)(_decorate(inner, contract, check_returns, local))
+        kind: Any = staticmethod if isinstance(function, staticmethod) else classmethod
+        return kind(_decorate(cast(Any, function).__func__, contract, check_returns, local))
     if isinstance(function, property):
         parts = [
             None if f is None else _decorate(f, contract, check_returns, local)
@@ -255,10 +257,14 @@ def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
         ContractDefinitionError: The annotations or the contract are wrong.
     """
     given = function if isinstance(function, Contract) else None
-    frame = sys._getframe(1)
+    frame = caller_frame(1)
     local = {**frame.f_globals, **frame.f_locals} if frame.f_locals is not frame.f_globals else frame.f_globals
     if function is None or given is not None:
-        return lambda inner: _decorate(inner, given, check_returns, _visible(inner, local))
+
+        def decorate(inner: Any) -> Any:
+            return _decorate(inner, given, check_returns, _visible(inner, local))
+
+        return decorate
     return _decorate(function, None, check_returns, _visible(function, local))
 
 

@@ -5,13 +5,13 @@ import hashlib
 import importlib
 import re
 import string
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, cast
 
 from ._expressions import free_names
+from ._frames import caller_module
 
 
 class ContractDefinitionError(Exception):
@@ -188,8 +188,7 @@ class DocumentedError:
             raise ContractDefinitionError(f"{self.slug}: {self.documented!r} is no exception class")
         object.__setattr__(self, "parts", _parse_template(self.slug, self.template))
         if not self.module:
-            caller = sys._getframe(2).f_globals.get("__name__", "")
-            object.__setattr__(self, "module", caller)
+            object.__setattr__(self, "module", caller_module(2))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _find_documented, (self.module, self.slug, self.documented, self.template)

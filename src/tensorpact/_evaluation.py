@@ -8,7 +8,7 @@ import torch
 
 from ._call import ABSENT, Broken, Call, Status, Unknown
 from ._errors import ContractDefinitionError, DocumentedError
-from ._terms import Axis, Obligation, Step
+from ._terms import Axis, Obligation, Step, flat
 from .clauses import (
     AnyOf,
     Clause,
@@ -124,12 +124,20 @@ def apply_rule(call: Call, clause: Clause, rule: Rule, extra: dict[str, Any] | N
 
 
 def _evaluate(call: Call, clause: Clause, step: Step) -> Status:
-    if clause.when is not None:
-        done, value = apply_rule(call, clause, clause.when)
-        if not done:
-            return value
-        if not value:
-            return None
+    # A rule may lean on its `when`; the other clauses ask it only where they do not hold anyway, as the guard does.
+    lazy = not any(isinstance(c, Require) for c in flat(clause))
+    status = _judge(call, clause, step) if lazy or clause.when is None else None
+    if clause.when is None or (lazy and status is None):
+        return status
+    done, value = apply_rule(call, clause, clause.when)
+    if not done:
+        return value
+    if not value:
+        return None
+    return status if lazy else _judge(call, clause, step)
+
+
+def _judge(call: Call, clause: Clause, step: Step) -> Status:
     if isinstance(clause, AnyOf):
         return _any_of(call, clause, step)
     handler = _HANDLERS.get(type(clause))

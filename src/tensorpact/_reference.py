@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Union
 
 from beartype import beartype
-from jaxtyping import AbstractDtype, jaxtyped
+from jaxtyping import AbstractDtype, jaxtyped  # pyright: ignore[reportUnknownVariableType] - untyped in part
 
 from ._annotations import EMPTY, Parameter, TensorForm, TensorSpec
 from ._diagnosis import diagnose
@@ -66,8 +66,7 @@ def stock_hint(parameter: Parameter, loose: set[str], sure: set[str]) -> Any:
     members: list[Any] = []
     spec = parameter.tensor
     if spec is not None:
-        for form in spec.forms:
-            members.append(_stock_form(form, _form_text(spec, form, loose, sure)))
+        members += [_stock_form(form, _form_text(spec, form, loose, sure)) for form in spec.forms]
         if parameter.extra is not EMPTY:
             metadata = typing.get_args(parameter.extra)[1:]
             members = [Annotated[(m, *metadata)] for m in members]

@@ -29,6 +29,7 @@ from .clauses import (
     Together,
     lambda_parameters,
 )
+from .constraints import OnDevice
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +125,7 @@ class Terms:
         self.steps = tuple(Step(i, c, tuple(self._claims(c, i))) for i, c in enumerate(contract.clauses))
         self.last_claim = {ob: step.index for step in self.steps for ob in step.claims}
         self.none_claimed = frozenset(
-            n for s in self.steps for c in _flat(s.clause) if isinstance(c, Present) for n in c.names
+            n for s in self.steps for c in flat(s.clause) if isinstance(c, Present) for n in c.names
         )
         self._check_contradictions()
 
@@ -239,9 +240,7 @@ class Terms:
             if name in self.lets and name not in allowed:
                 self._fail(f"clause {index} {clause}: {what} reads {name!r}, which a later let derives")
             if name in self.union_dims and name not in allowed:
-                self._fail(
-                    f"clause {index} {clause}: {what} reads {name!r}, which stands only in a union; a union binds no dim"
-                )
+                self._fail(f"clause {index} {clause}: {what} reads {name!r} of a union, which binds no dim")
             self._known(f"clause {index} {clause}: {what}", [name], allowed, "parameter, dim or let")
 
     def _claims(self, clause: Clause, index: int) -> Iterator[Obligation]:
@@ -311,7 +310,7 @@ class Terms:
             for dim_name in dim.names:
                 if dim_name in self.lets and not self.let_before(dim_name, index):
                     self._fail(
-                        f"clause {index} {clause}: axis {dim.text} of {name} needs {dim_name}, which a later let derives"
+                        f"clause {index} {clause}: {dim.text} of {name} needs {dim_name}, derived by a later let"
                     )
             yield self.find(name, "axis", i)
 
@@ -348,7 +347,7 @@ class Terms:
                 self._fail(f"clause {index} {clause}: the message of {error.slug} would print the data of {source}")
 
     def _check_contradictions(self) -> None:
-        clauses = [c for s in self.steps for c in _flat(s.clause)]
+        clauses = [c for s in self.steps for c in flat(s.clause)]
         groups = [set(c.names) for c in clauses if isinstance(c, Together)]
         for clause in clauses:
             if isinstance(clause, Exclusive):
@@ -370,13 +369,14 @@ class Terms:
         for name in clause.names:
             spec = self.parameters[name].tensor
             for constraint in spec.constraints if spec else ():
-                types = set(getattr(constraint, "types", ()))
-                if constraint.kind != "device":
+                if not isinstance(constraint, OnDevice):
                     continue
+                types = set(constraint.types)
                 if allowed is not None and not allowed & types:
                     self._fail(f"{clause} contradicts the annotations: no device type suits {name} and those before it")
                 allowed = types if allowed is None else allowed & types
 
 
-def _flat(clause: Clause) -> tuple[Clause, ...]:
+def flat(clause: Clause) -> tuple[Clause, ...]:
+    """A clause, or the members of an ``any_of``."""
     return clause.members if isinstance(clause, AnyOf) else (clause,)

@@ -24,7 +24,7 @@ ERRORS = [
 ]
 PUBLIC_IDS = {("sparse_prefill", "head-dim-mismatch"): "32a9bdda3b4426d7"}
 #: Largest share of common four-word sequences between the prose of two pages, names and numbers left out. Pages written
-#: each for itself share one in a hundred; a page whose nouns were swapped keeps about half (see the test of the measure).
+#: each for itself share one in a hundred; one with its nouns swapped keeps about half (see the test of the measure).
 ALIKE = 0.1
 
 each = pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.slug)

@@ -125,18 +125,20 @@ def _values(error: DocumentedError, found: re.Match[str]) -> tuple[tuple[str, st
 
 
 def _words(text: str) -> set[str]:
-    return {word for word in re.findall(r"[a-z0-9]+", text.lower()) if len(word) > 2}
+    return {word.rstrip("s") for word in re.findall(r"[a-z0-9]+", text.lower()) if len(word) > 2}
 
 
 def _guesses(text: str, pool: tuple[Record, ...]) -> list[Match]:
     """Errors that resemble a query: by spelling of slug or message, or by words that few pages share."""
     asked = _words(text)
     said = [_words(_searchable(record)) for record in pool]
-    weight = {word: math.log(1 + len(pool) / (1 + sum(word in words for words in said))) for word in asked}
+    counts = {word: sum(word in words for words in said) for word in asked}
+    # A word of no page says little about what is meant; one of few pages says much.
+    weight = {word: math.log(1 + len(pool) / (1 + count)) if count else 1.0 for word, count in counts.items()}
     found: list[Match] = []
     for record, words in zip(pool, said, strict=True):
         shared = sum(weight[word] for word in asked & words) / (sum(weight.values()) or 1.0)
-        score = max(_spelling(text, record.error), 0.9 * shared) * (EXACT - 0.01)
+        score = max(_spelling(text, record.error), 0.9 * math.sqrt(shared)) * (EXACT - 0.01)
         if score >= NEAR:
             found.append(Match(record, score, "near"))
     return sorted(found, key=lambda m: -m.score)[:GUESSES]

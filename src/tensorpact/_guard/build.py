@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tensorpact import _modes
+import tensorpact._modes as modes
 from tensorpact._annotations import EMPTY, Parameter
 
 from .memory import PATIENCE, Memory, repeats
@@ -15,7 +15,7 @@ from .plan import GuardPlan, is_required
 from .runtime import Broken, overlaps
 from .statements import write_statement
 from .tensors import write_scalar, write_tensor, write_unremembered
-from .writer import GuardSource, Writer, call_text, signature_text
+from .writer import GuardSource, Writer, call_text, signature_text, unless
 
 
 def write_source(plan: GuardPlan, label: str) -> GuardSource:
@@ -42,7 +42,7 @@ def write_source(plan: GuardPlan, label: str) -> GuardSource:
     head = [
         f"def guarded({signature_text(parameters)}):",
         f"    if {p}modes.current:",
-        f"        if {p}modes.current == {_modes.OFF}:",
+        f"        if {p}modes.current == {modes.OFF}:",
         f"            return {p}body({arguments})",
         f"        if not {p}is_compiling():",
         f"            return {p}reference({arguments})",
@@ -70,7 +70,7 @@ def write_source(plan: GuardPlan, label: str) -> GuardSource:
         f"        raise {p}error",
         f"    {returned}",
     ]
-    values = {**writer.values, f"{p}modes": _modes, f"{p}is_compiling": torch.compiler.is_compiling}
+    values = {**writer.values, f"{p}modes": modes, f"{p}is_compiling": torch.compiler.is_compiling}
     return GuardSource(
         "\n".join([*head, "    try:", *fields, *checks, *tail]) + "\n", values, f"<tensorpact guard {label}>"
     )
@@ -100,12 +100,12 @@ def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
     written = [writer.var(n) for n in plan.terms.contract.mutates]
     if len(written) > 1:
         match.test(f"not {match.value('overlaps', overlaps)}({', '.join(written)})")
-    tests = f"\n{' ' * 20}and ".join(match.tests)
+    tests = f"\n{' ' * 16}and ".join(match.tests)
     writer.values.update(match.values)
     writer.values |= {f"{p}memory": Memory(), f"{p}is_tracing": torch.compiler.is_dynamo_compiling}
     dims = "".join(f"{writer.dim(n)}, " for n in match.kept)
     learnt = [", ".join(group) + ("," if len(group) == 1 else "") for group in (required, optional)]
-    text = [f"            {known} = (", f"                    {tests}", "            )"]
+    text = [f"            {known} = (", f"                {tests}", "            )"]
     learn = [
         f"        if not {p}is_tracing():",
         f"            if {p}memory.misses >= {PATIENCE}:",
@@ -176,7 +176,7 @@ def write_later(w: Writer, ready: Callable[[str], bool]) -> None:
         w.line(f"if {condition}: {text[1:]}" if condition else text[1:])
     for condition, text in now:
         if not text.startswith("!"):
-            w.test(f"(not ({condition}) or {text})" if condition else text)
+            w.test(f"({unless(condition)} or {text})" if condition else text)
 
 
 def _place(text: str, starts: list[str]) -> int:

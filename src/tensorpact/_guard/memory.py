@@ -7,10 +7,11 @@ torch where it is missing or behaves otherwise goes without.
 
 import builtins
 import dis
+import importlib
 import math
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -26,7 +27,7 @@ _METADATA = frozenset({
     "shape", "dtype", "device", "ndim", "size", "stride", "numel", "dim", "is_cuda", "is_cpu", "is_meta", "layout",
     "is_contiguous", "index", "itemsize", "element_size", "is_floating_point", "is_complex", "type",
 })  # fmt: skip
-_FUNCTIONS = frozenset({max, min, len, abs, sum, range, int, bool, tuple, isinstance})
+_FUNCTIONS: tuple[Any, ...] = (max, min, len, abs, sum, range, int, bool, tuple, isinstance)
 _CONSTANTS = (int, float, str, torch.dtype, torch.device, tuple, frozenset, type(None))
 _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 _HARMLESS = frozenset({
@@ -82,16 +83,16 @@ def _check_of(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool]:
 
 def _find_guards() -> Any:
     try:
-        from torch._C._dynamo.guards import TensorGuards
+        guards: Any = importlib.import_module("torch._C._dynamo.guards").TensorGuards
 
         probe = torch.empty(2, 3)
-        check = TensorGuards(probe, dynamic_dims_sizes=[[2, 3]], dynamic_dims_strides=[[3, 1]]).check
+        check = guards(probe, dynamic_dims_sizes=[[2, 3]], dynamic_dims_strides=[[3, 1]]).check
         right = check(torch.empty(2, 3))
         wrong = (
             torch.empty(3, 2), torch.empty(3, 2).t(), torch.empty(2, 3, dtype=torch.float16), None,
             torch.empty(2, 3, device="meta"), torch.empty(2, 3, 1), torch.nn.Parameter(torch.empty(2, 3)),
         )  # fmt: skip
-        return TensorGuards if right and not any(check(w) for w in wrong) else None
+        return guards if right and not any(check(w) for w in wrong) else None
     except Exception:  # noqa: BLE001 - a private class of torch: any failure means to go without it
         return None
 
@@ -117,7 +118,8 @@ def _reads_metadata(code: types.CodeType, scope: dict[str, Any]) -> bool:
         after = instructions[i + 1] if i + 1 < len(instructions) else step
         if step.opname == "LOAD_GLOBAL":
             value = scope.get(step.argval, getattr(builtins, step.argval, _MISSING))
-            if not (_is_constant(value) or (value is math and after.opname in _ATTRIBUTE) or value in _FUNCTIONS):
+            known = _is_constant(value) or any(value is f for f in _FUNCTIONS)
+            if not (known or (value is math and after.opname in _ATTRIBUTE)):
                 return False
         elif step.opname in _ATTRIBUTE:
             of_math = instructions[i - 1].opname == "LOAD_GLOBAL" and instructions[i - 1].argval == "math"
@@ -142,7 +144,7 @@ def tensors_are_opened(rule: Rule, tensors: set[str]) -> bool:
 
 def _is_constant(value: Any) -> bool:
     if isinstance(value, tuple):
-        return all(_is_constant(v) for v in value)
+        return all(_is_constant(v) for v in cast("tuple[Any, ...]", value))
     return isinstance(value, _CONSTANTS)
 
 

@@ -17,7 +17,7 @@ from tensorpact.clauses import (
 
 from .plan import is_required, reads_unsure
 from .runtime import first_overlaps, one_device, one_dtype
-from .writer import Writer
+from .writer import Writer, unless
 
 
 def rule_call(w: Writer, label: str, rule: Rule) -> str:
@@ -96,5 +96,5 @@ def _equal_tests(w: Writer, clause: Clause, limited: bool) -> list[str]:
             if not is_required(other) and (first.name, what) not in w.read:
                 w.line(w.attribute(first.name, what))
             equal += w.attribute(first.name, what)
-        tests.append(equal if is_required(other) else f"(not ({w.given(other)}) or {equal})")
+        tests.append(equal if is_required(other) else f"({unless(w.given(other))} or {equal})")
     return tests

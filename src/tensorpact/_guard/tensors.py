@@ -10,7 +10,7 @@ from tensorpact.constraints import Aligned, Constraint, Contiguous, DenseLast, O
 
 from .plan import is_required, is_torch, reads_unsure
 from .runtime import DtypeFits, FormFits, Solve, WithArguments, writable
-from .writer import Writer
+from .writer import Writer, unless
 
 
 def write_scalar(w: Writer, parameter: Parameter) -> None:
@@ -57,7 +57,7 @@ def write_unremembered(w: Writer, parameter: Parameter) -> None:
     spec, name = parameter.tensor, parameter.name
     if spec is None:
         return
-    condition = "" if is_required(parameter) else f"not ({w.given(parameter)}) or "
+    condition = "" if is_required(parameter) else f"{unless(w.given(parameter))} or "
     extra = w.terms.checks[name].extra
     if extra is not None:
         w.test(f"({condition}{w.value(f'extra_{name}', extra)}({w.var(name)}))")
@@ -221,14 +221,12 @@ def _write_axis(w: Writer, parameter: Parameter, dim: Dim, size: str) -> None:
     if not unsure:
         lets = reads_unsure(tuple(n for n in dim.names if n in terms.lets), plan.conditions)
         text = " or ".join([*(f"{w.dim(n)} is None" for n in sorted(lets)), equal])
-        w.later.append((condition, f"({text})"))
+        w.later.append((condition, f"({text})" if lets else equal))
         return
     variable = w.dim(dim.name)
-    step = f"!if {variable} is None: {variable} = {size}"
-    if dim.broadcast:
-        step = f"!if {variable} is None and {size} != 1: {variable} = {size}"
-    if condition:
-        step = f"!{variable} = {size} if ({condition}) and {variable} is None{f' and {size} != 1' if dim.broadcast else ''} else {variable}"
+    tests = [f"({condition})"] if condition else []
+    tests += [f"{variable} is None"] + ([f"{size} != 1"] if dim.broadcast else [])
+    step = f"!{variable} = {size} if {' and '.join(tests)} else {variable}"
     # Bare names bind before broadcasting ones look at them.
     at = len(w.later) if dim.broadcast else 0
     w.later.insert(at, ("", step))

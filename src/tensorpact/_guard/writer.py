@@ -120,6 +120,13 @@ class Writer:
         return f"({self.read[key]} := {self.var(name)}.{what})"
 
 
+def unless(condition: str) -> str:
+    """The opposite of a condition."""
+    if condition.endswith(" is not None"):
+        return f"{condition.removesuffix(' is not None')} is None"
+    return f"not {condition}"
+
+
 def signature_text(parameters: list[Parameter]) -> str:
     """The parameter list of a guard; defaults are set on the function afterwards."""
     out: list[str] = []

@@ -80,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--examples", type=int, default=4)
     options = parser.parse_args(arguments)
 
+    import torch
+
     from . import _accept
     from ._drafts import resolve
     from ._draw import Drawer
@@ -90,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not isinstance(target, Target):
         raise target.error
     launches = _count_launches()
+    # Fresh memory is filled with NaN then: what a kernel leaves unwritten shows.
+    torch.use_deterministic_algorithms(True, warn_only=True)
     drawer = Drawer(Space(target.entry))
     for i, (draft, _) in enumerate(_accept.examples(drawer, options.seed, options.examples)):
         small = drawer.reduced(draft)

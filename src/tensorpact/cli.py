@@ -1,0 +1,203 @@
+"""The command line: ``tensorpact verify``, ``tensorpact source`` and ``tensorpact explain``."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .testing import EntryReport, Report, Section
+
+__all__ = ["app", "main"]
+
+DEFAULT_TARGET = "tensorpact_kernels"
+_USAGE = 2
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": "dim"}
+
+app = typer.Typer(
+    name="tensorpact",
+    help="Tensor contracts for kernel entry points: verify them, print their guards, explain their errors.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+def main() -> None:
+    """Run the command line."""
+    # As `python -m` does: modules of the directory that the command is run in are found.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    app()
+
+
+def _refuse(text: str) -> typer.Exit:
+    sys.stderr.write(f"tensorpact: {text}\n")
+    return typer.Exit(_USAGE)
+
+
+def _need_contracts() -> None:
+    if os.environ.get("TENSORPACT") == "off":
+        raise _refuse(
+            "TENSORPACT=off is set: the decorators return the bare functions, so there are no contracts to look at"
+        )
+
+
+@app.command()
+def verify(
+    targets: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODULE[:FUNCTION]]...", help=f"Default: {DEFAULT_TARGET}.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON, with stable keys.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same arguments.")] = 0,
+    examples: Annotated[int, typer.Option(min=1, help="Valid calls an entry point.")] = 12,
+    only: Annotated[str | None, typer.Option(metavar="SLUG", help="Witness this one documented error.")] = None,
+) -> None:
+    """Check contracts against the functions that carry them; exit code 1 where one is wrong.
+
+    lint: every clause and annotated axis can matter. accept: valid arguments pass both modes, and the result is the
+    reference's in float64. reject: every documented error has a witness. agree: mutated arguments get one verdict.
+    """
+    _need_contracts()
+    from rich.console import Console
+
+    from .testing import TargetError
+
+    screen = Console(stderr=True)
+    bar = screen.is_terminal and not as_json
+    try:
+        report = _verified(targets or [DEFAULT_TARGET], seed, examples, only, screen if bar else None)
+    except TargetError as bad:
+        raise _refuse(str(bad)) from bad
+    if as_json:
+        print(json.dumps(report.as_dict(), indent=2))
+    else:
+        _show(Console(), report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _verified(
+    names: list[str], seed: int, examples: int, only: str | None, screen: "Console | None"
+) -> "Report":
+    from .testing import verify as run
+
+    if screen is None:
+        return run(names, seed=seed, examples=examples, only=only)
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[column]}"),
+        TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=screen, transient=True) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(target: str, column: str, done: int, total: int) -> None:
+            if target not in tasks:
+                tasks[target] = bar.add_task(target.rpartition(":")[2], column=column)
+            bar.update(tasks[target], completed=done, total=total, column=column)
+
+        return run(names, seed=seed, examples=examples, only=only, progress=tell)
+
+
+def _cell(section: "Section") -> str:
+    style = _STYLES[section.status]
+    if section.status == "skipped":
+        return f"[{style}]skipped[/]"
+    errors = sum(f.level == "error" for f in section.findings)
+    warnings = len(section.findings) - errors
+    text = f"{errors} wrong" if errors else "ok"
+    text += f" of {section.done}" if errors and section.done else (f" {section.done}" if section.done else "")
+    if warnings:
+        text += f", {warnings} warning{'s' * (warnings > 1)}"
+    return f"[{style}]{text}[/]"
+
+
+def _show(console: "Console", report: "Report") -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    for target, column, finding in report.findings():
+        style = "bold red" if finding.level == "error" else "yellow"
+        console.print(f"[{style}]{finding.level}[/] {escape(f'{target} [{column}] {finding.message}')}", soft_wrap=True)
+        if finding.code is not None:
+            console.print("    " + escape(finding.code.rstrip()).replace("\n", "\n    "), soft_wrap=True, highlight=False)
+    table = Table(title=f"tensorpact verify, seed {report.seed}")
+    table.add_column("entry point", overflow="fold")
+    for column in ("lint", "accept", "reject", "agree"):
+        table.add_column(column)
+    for entry in report.entries:
+        table.add_row(escape(entry.target), *(_cell(s) for s in entry.sections.values()))
+    console.print(table)
+    for entry in report.entries:
+        for line in _notes(entry):
+            console.print(escape(line), style="dim", soft_wrap=True)
+
+
+def _notes(entry: "EntryReport") -> list[str]:
+    notes: dict[str, list[str]] = {}
+    for column, section in entry.sections.items():
+        text = f"skipped, {section.skipped}" if section.status == "skipped" else section.note
+        if text:
+            notes.setdefault(text, []).append(column)
+    return [f"{entry.target} {', '.join(columns)}: {text}" for text, columns in notes.items()]
+
+
+@app.command()
+def source(target: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION")]) -> None:
+    """Print the generated guard of a function."""
+    _need_contracts()
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    from ._errors import ContractDefinitionError
+    from .testing._targets import Target, TargetError, find
+
+    if ":" not in target:
+        raise _refuse(f"{target!r} names no function: MODULE:FUNCTION is wanted")
+    try:
+        found = find([target])[0]
+        if not isinstance(found, Target):
+            raise found.error
+        text = found.entry.source
+    except (TargetError, ContractDefinitionError) as bad:
+        raise _refuse(str(bad)) from bad
+    console = Console()
+    if console.is_terminal:
+        console.print(Syntax(text, "python", background_color="default"))
+    else:
+        print(text, end="" if text.endswith("\n") else "\n")
+
+
+@app.command()
+def explain(
+    query: Annotated[list[str], typer.Argument(metavar="SLUG|TEXT|ID", help="Slug, pasted message or record id.")],
+    module: Annotated[
+        list[str] | None, typer.Option("--module", metavar="MODULE", help="Where contracts are; may be repeated.")
+    ] = None,
+) -> None:
+    """Find a documented error and print its page."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from ._catalogue import explain_text
+
+    code, text = explain_text(" ".join(query), list(module or ()))
+    console = Console(stderr=code != 0)
+    if console.is_terminal:
+        console.print(Markdown(text))
+    else:
+        (sys.stderr if code else sys.stdout).write(text.rstrip() + "\n")
+    if code:
+        raise typer.Exit(code)
+
+
+if __name__ == "__main__":
+    main()

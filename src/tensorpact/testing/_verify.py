@@ -1,0 +1,294 @@
+"""The main job: every contract linted, accepted, rejected and agreed on."""
+
+import contextlib
+import difflib
+import os
+import random
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from .. import _entry
+from .._errors import ContractDefinitionError, DocumentedError
+from .._terms import Step
+from . import _accept, _agree, _interpreter, _lint
+from ._drafts import resolve
+from ._draw import Drawer
+from ._hooks import factory_of
+from ._plans import plan_of
+from ._report import EntryReport, Finding, Report, Section
+from ._search import Missed, Suite
+from ._space import CannotDrawError, Space
+from ._targets import Target, TargetError, find
+from ._witness import Witness, confirm, make_witness, program
+
+#: Called with target, column, things done and things to do.
+Progress = Callable[[str, str, int, int], None]
+
+_INTERPRETED = 6
+_INTERPRETER_SECONDS = 300.0
+_REPORTED = 3
+
+
+def verify(
+    targets: Iterable[Any] = ("tensorpact_kernels",),
+    *,
+    seed: int = 0,
+    examples: int = 12,
+    only: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Check contracts against the functions that carry them.
+
+    Args:
+        targets: ``"MODULE"``, ``"MODULE:FUNCTION"`` or contracted functions.
+        seed: The same seed draws the same arguments.
+        examples: Valid calls an entry point.
+        only: Slug of the one documented error to witness; everything else is skipped.
+        progress: Told how far the run is.
+
+    Raises:
+        TargetError: A target has no contract, contracts are off, or no target documents ``only``.
+    """
+    if _entry.disabled:
+        raise TargetError("TENSORPACT=off: the decorators returned the bare functions, so there is nothing to verify")
+    found = find(targets)
+    if only is not None:
+        _check_only(found, only)
+    with _compiler_environment():
+        entries = [
+            _Run(t, seed, examples, only, progress).run() if isinstance(t, Target) else _unimportable(t.name, t.error)
+            for t in found
+        ]
+    return Report(tuple(entries), seed, examples)
+
+
+def _check_only(found: Iterable[Any], only: str) -> None:
+    slugs = sorted({e.slug for t in found if isinstance(t, Target) for e in t.entry.contract.errors})
+    if only not in slugs:
+        near = difflib.get_close_matches(only, slugs, 3, 0.4)
+        raise TargetError(f"no target documents {only!r}; " + (f"near: {', '.join(near)}" if near else "none is near"))
+
+
+@contextlib.contextmanager
+def _compiler_environment() -> Iterator[None]:
+    """Without ``TRITON_INTERPRET``: contracts may ask for it, and the interpreter gets a process of its own."""
+    before = os.environ.pop("TRITON_INTERPRET", None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["TRITON_INTERPRET"] = before
+
+
+def _unimportable(name: str, error: ContractDefinitionError) -> EntryReport:
+    report = EntryReport(name)
+    report.sections["lint"].findings.append(Finding("error", f"the contract is wrong in itself: {error}"))
+    for column in ("accept", "reject", "agree"):
+        report.sections[column].skipped = "the contract does not import"
+    return report
+
+
+class _Run:
+    """One entry point."""
+
+    def __init__(
+        self, target: Target, seed: int, examples: int, only: str | None, progress: Progress | None
+    ) -> None:
+        self.target = target
+        self.seed = seed
+        self.examples = examples
+        self.only = only
+        self.report = EntryReport(target.text)
+        self._progress = progress
+        self._interpreter: subprocess.Popen[str] | None = None
+
+    def run(self) -> EntryReport:
+        """All columns."""
+        try:
+            drawer = self._drawer()
+        except CannotDrawError as bad:
+            return self._skip(str(bad))
+        except ContractDefinitionError as bad:
+            return _unimportable(self.target.text, bad)
+        if self.only is None:
+            self._accept(drawer)
+        try:
+            try:
+                suite = Suite(drawer, self.seed)
+            except CannotDrawError as bad:
+                return self._undrawable(drawer, str(bad))
+            if self.only is None:
+                self._lint(suite)
+            self._reject(suite)
+            if self.only is None:
+                self._agree(suite)
+        except BaseException:
+            if self._interpreter is not None:
+                self._interpreter.kill()
+                self._interpreter.communicate()
+                self._interpreter = None
+            raise
+        finally:
+            if self._interpreter is not None:
+                self._collect(self._interpreter)
+        if self.only is not None:
+            for column in ("lint", "accept", "agree"):
+                self._section(column).skipped = f"only {self.only} was asked for"
+        return self.report
+
+    def _drawer(self) -> Drawer:
+        factory = factory_of(self.target.entry)
+        if factory is None:
+            if not self.target.entry.ready:
+                raise CannotDrawError("a method needs its object: tensorpact.testing.register_arguments")
+            return Drawer(Space(self.target.entry))
+        arguments = factory(random.Random(self.seed))
+        if not self.target.entry.ready:
+            self.target.entry.build(arguments.get("self"))
+        return Drawer(Space(self.target.entry), {n: plan_of(v) for n, v in arguments.items()})
+
+    def _section(self, column: str) -> Section:
+        return self.report.sections[column]
+
+    def _tell(self, column: str, done: int, total: int) -> None:
+        self._section(column).done = done
+        if self._progress is not None:
+            self._progress(self.target.text, column, done, total)
+
+    def _skip(self, reason: str) -> EntryReport:
+        for section in self.report.sections.values():
+            section.skipped = reason
+        return self.report
+
+    def _undrawable(self, drawer: Drawer, reason: str) -> EntryReport:
+        self._section("lint").findings += _lint.static_lint(drawer.space.terms)
+        for column in ("lint", "accept", "reject", "agree"):
+            self._section(column).skipped = "there are no valid arguments to start from"
+        if not any(f.level == "error" for f in self._section("accept").findings):
+            self._section("accept").findings.append(Finding("error", reason))
+        return self.report
+
+    def _lint(self, suite: Suite) -> None:
+        section = self._section("lint")
+        section.findings += _lint.lint(suite)
+        self._tell("lint", len(suite.space.terms.steps), len(suite.space.terms.steps))
+
+    def _accept(self, drawer: Drawer) -> None:
+        section, target = self._section("accept"), self.target
+        reference = target.entry.contract.reference
+        own = False
+        try:
+            for i, (draft, distinct) in enumerate(_accept.examples(drawer, self.seed, self.examples)):
+                if i == 0 and not distinct and drawer.fixed is None:
+                    section.findings.append(
+                        Finding("warning", "no valid call has pairwise different dim sizes above 1")
+                    )
+                seed = _accept.example_seed(self.seed, i)
+                done = _accept.check(target.entry, target.function, resolve(drawer.space, draft), seed)
+                if done.own_reference and not own:
+                    own = True
+                    self._start_interpreter()
+                if done.problem is not None:
+                    problem = _accept.smallest(target.entry, target.function, drawer, draft, seed) or done.problem
+                    code = program(target, drawer.space, problem.case, problem.values, problem.mode)
+                    section.findings.append(Finding("error", problem.message, code=code))
+                self._tell("accept", i + 1, self.examples)
+                if len(section.findings) >= _REPORTED:
+                    break
+        except CannotDrawError as bad:
+            section.findings.append(Finding("error", str(bad)))
+        except ContractDefinitionError as bad:
+            section.findings.append(Finding("error", f"code of the contract fails: {bad}"))
+        if reference is None:
+            section.note = "no reference to compare with"
+
+    def _start_interpreter(self) -> None:
+        self._interpreter = _interpreter.start(self.target.text, self.seed, min(self.examples, _INTERPRETED))
+
+    def _collect(self, process: "subprocess.Popen[str]") -> None:
+        section = self._section("accept")
+        lines, errors = _interpreter.collect(process, _INTERPRETER_SECONDS)
+        closing = next((line for line in lines if "examples" in line), None)
+        for line in lines:
+            if line.get("error"):
+                section.findings.append(
+                    Finding("error", f"in Triton's interpreter: {line['error']}", code=line.get("code"))
+                )
+        if closing is None:
+            section.findings.append(Finding("error", f"the run in Triton's interpreter did not end: {errors}"))
+        elif not closing["launches"]:
+            section.findings.append(
+                Finding("warning", "the entry point runs its own reference and no Triton kernel: nothing was compared")
+            )
+        else:
+            section.note = f"{closing['launches']} launches interpreted"
+
+    def _reject(self, suite: Suite) -> None:
+        section = self._section("reject")
+        steps = [
+            s
+            for s in suite.space.terms.steps
+            if s.clause.error is not None and self.only in (None, s.clause.error.slug)
+        ]
+        if self.only is not None and not steps:
+            section.skipped = f"does not document {self.only}"
+        for i, step in enumerate(steps):
+            self._witness(section, suite, step)
+            self._tell("reject", i + 1, len(steps))
+
+    def _witness(self, section: Section, suite: Suite, step: Step) -> None:
+        error = step.clause.error
+        slug = None if error is None else error.slug
+        found = suite.find(step)
+        if isinstance(found, Missed):
+            section.findings.append(Finding("error", f"{_lint.label(step)} is {found.reason}", slug, step.index))
+            return
+        made = make_witness(self.target, suite, step, found)
+        self.report.witnesses.append({"slug": slug, "clause": step.index, "code": made.code()})
+        wrong = confirm(made, suite, step)
+        if wrong is not None:
+            section.findings.append(
+                Finding("error", f"{_lint.label(step)}: {wrong}", slug, step.index, made.code())
+            )
+
+    def _agree(self, suite: Suite) -> None:
+        section = self._section("agree")
+        count = 20 * self.examples
+        for i, found in enumerate(_agree.agree(suite, self.target, self.seed, count)):
+            self._tell("agree", i + 1, count)
+            if found is not None and not any(f.message[:60] == found.message[:60] for f in section.findings):
+                code = program(self.target, suite.space, found.case)
+                section.findings.append(Finding("error", found.message, code=code))
+                if len(section.findings) >= _REPORTED:
+                    break
+
+
+def witness(function: Any, error: DocumentedError | str, *, seed: int = 0) -> Witness:
+    """Arguments and a backend that make one documented error of a function fire first.
+
+    Args:
+        function: The contracted function.
+        error: The documented error, or its slug.
+        seed: Seed of the search.
+
+    Raises:
+        LookupError: The contract does not document the error, or no witness was found; the text says what is in the way.
+        CannotDrawError: No valid arguments can be drawn to start from.
+    """
+    target = find([function])[0]
+    if not isinstance(target, Target):
+        raise target.error
+    slug = error if isinstance(error, str) else error.slug
+    with _compiler_environment():
+        run = _Run(target, seed, 1, slug, None)
+        suite = Suite(run._drawer(), seed)  # pyright: ignore[reportPrivateUsage]
+        reasons: list[str] = []
+        for step in suite.space.terms.steps:
+            if step.clause.error is None or step.clause.error.slug != slug:
+                continue
+            found = suite.find(step)
+            if not isinstance(found, Missed):
+                return make_witness(target, suite, step, found)
+            reasons.append(f"{_lint.label(step)} is {found.reason}")
+    raise LookupError("; ".join(reasons) or f"{target.text} does not document {slug!r}")

@@ -1,0 +1,243 @@
+"""The remembered signature: what it proves, what is still evaluated, when it is learnt."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+import torch
+from beartype.vale import Is
+from jaxtyping import Float
+from torch import Tensor
+
+import tensorpact
+from tensorpact import Contract, contract
+from tensorpact._guard.memory import PATIENCE, Memory, is_pure, tensors_are_opened
+from tensorpact.clauses import let, no_overlap, require
+from tensorpact.constraints import Aligned, DenseLast
+
+LIMIT = 3
+SWITCH = [True]
+
+
+def memory_of(function: Any) -> Memory:
+    """The memory of a guard."""
+    return function.__globals__["_memory"]
+
+
+def learn(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """Call until the signature is remembered, and forbid the slow path from then on."""
+    for _ in range(PATIENCE + 1):
+        function(*arguments)
+    assert memory_of(function).known is not None
+    return function
+
+
+def forbid_slow_path(function: Any) -> None:
+    """Make every look at an attribute through the plain guard fail."""
+    function.__globals__["_Tensor"] = None
+    function.__globals__["_diagnose"] = lambda values: pytest.fail("not remembered")
+
+
+def test_learns_after_the_patience_and_not_before() -> None:
+    @contract
+    def f(x: Float[Tensor, "n m"]) -> str:
+        return "ran"
+
+    for _ in range(PATIENCE):
+        f(torch.zeros(2, 3))
+        assert memory_of(f).known is None
+    f(torch.zeros(2, 3))
+    assert memory_of(f).known is not None
+
+
+def test_a_match_needs_no_look_at_the_tensors() -> None:
+    @contract
+    def f(x: Float[Tensor, "n m"], y: Float[Tensor, " m"] | None = None, scale: float = 1.0) -> float:
+        return scale
+
+    learn(f, torch.zeros(2, 3), torch.zeros(3), 2.0)
+    forbid_slow_path(f)
+    assert f(torch.ones(2, 3), torch.ones(3), 5.0) == 5.0
+
+
+BASE = torch.zeros(4, 6)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(torch.zeros(4, 5), id="size"),
+        pytest.param(torch.zeros(4, 6, dtype=torch.int32), id="dtype"),
+        pytest.param(torch.zeros(6, 4).t(), id="strides"),
+        pytest.param(torch.zeros(4, 6, 1), id="rank"),
+        pytest.param(torch.zeros(4, 6).to_sparse(), id="sparse"),
+        pytest.param(None, id="none"),
+        pytest.param(3, id="int"),
+    ],
+)
+def test_nothing_but_the_same_signature_matches(other: Any) -> None:
+    @contract
+    def f(x: Annotated[Float[Tensor, "n 6"], DenseLast()]) -> str:
+        return "ran"
+
+    learn(f, BASE)
+    with pytest.raises(tensorpact.ContractViolation):
+        f(other)
+    assert f(torch.ones(4, 6)) == "ran"
+
+
+def test_another_device_does_not_match() -> None:
+    made = Contract("f", clauses=[require(lambda x: not x.is_meta)])
+
+    @contract(made)
+    def f(x: Float[Tensor, " n"]) -> str:
+        return "ran"
+
+    learn(f, torch.zeros(2))
+    with pytest.raises(ValueError, match=r"requirement 0 of f"):
+        f(torch.zeros(2, device="meta"))
+
+
+def test_optional_tensors_are_part_of_the_signature() -> None:
+    @contract
+    def f(x: Float[Tensor, " n"], bias: Float[Tensor, " n"] | None = None) -> str:
+        return "ran"
+
+    learn(f, torch.zeros(2))
+    with pytest.raises(ValueError, match=r"^bias: axis 0"):
+        f(torch.zeros(2), torch.zeros(3))
+    learn(f, torch.zeros(2), torch.zeros(2))
+    with pytest.raises(ValueError, match=r"^bias: axis 0"):
+        f(torch.zeros(2), torch.zeros(3))
+    assert f(torch.zeros(2)) == "ran"
+
+
+def test_scalars_are_checked_on_every_call() -> None:
+    made = Contract("f", clauses=[require(lambda scale: scale > 0)])
+
+    @contract(made)
+    def f(x: Float[Tensor, " n"], scale: float) -> str:
+        return "ran"
+
+    learn(f, torch.zeros(2), 1.0)
+    with pytest.raises(ValueError, match=r"requirement 0 of f"):
+        f(torch.zeros(2), -1.0)
+    with pytest.raises(TypeError, match=r"^scale: expected float, got str"):
+        f(torch.zeros(2), "1")
+
+
+def test_rules_that_read_more_than_metadata_run_on_every_call() -> None:
+    made = Contract("f", clauses=[require(lambda x: x.is_cuda or SWITCH[0]), require(lambda n, scale: n * scale < 9)])
+
+    @contract(made)
+    def f(x: Float[Tensor, " n"], scale: float) -> str:
+        return "ran"
+
+    learn(f, torch.zeros(2), 1.0)
+    SWITCH[0] = False
+    try:
+        with pytest.raises(ValueError, match=r"requirement 0 of f"):
+            f(torch.zeros(2), 1.0)
+    finally:
+        SWITCH[0] = True
+    with pytest.raises(ValueError, match="requirement 1"):
+        f(torch.zeros(2), 5.0)
+    assert f(torch.zeros(2), 4.0) == "ran"
+
+
+def test_addresses_and_validators_are_looked_at_on_every_call() -> None:
+    first = Is[lambda t: bool(t[0] == 0)]
+
+    @contract
+    def f(x: Annotated[Float[Tensor, " n"], Aligned(16)], y: Annotated[Float[Tensor, " n"], first]) -> str:
+        return "ran"
+
+    base = torch.zeros(9)
+    learn(f, base[:4], torch.zeros(4))
+    with pytest.raises(ValueError, match=r"starts 4 bytes past a multiple of 16"):
+        f(base[1:5], torch.zeros(4))
+    with pytest.raises(TypeError, match=r"^y: breaks"):
+        f(base[:4], torch.ones(4))
+
+
+def test_overlap_is_looked_at_on_every_call() -> None:
+    made = Contract("f", clauses=[no_overlap("out", "x")], mutates=("out",))
+
+    @contract(made)
+    def f(x: Float[Tensor, " n"], out: Float[Tensor, " n"]) -> str:
+        return "ran"
+
+    base = torch.zeros(8)
+    learn(f, base[:4], base[4:])
+    with pytest.raises(ValueError, match=r"^out: shares memory with x"):
+        f(base[:4], base[2:6])
+
+
+def test_derived_dims_that_rules_read_are_kept() -> None:
+    made = Contract("f", clauses=[let(half=lambda n: n // 2), require(lambda half, limit: half < limit)])
+
+    @contract(made)
+    def f(x: Float[Tensor, " n"], limit: int) -> str:
+        return "ran"
+
+    learn(f, torch.zeros(4), 3)
+    forbid_slow_path(f)
+    assert f(torch.zeros(4), 3) == "ran"
+
+
+def test_a_smaller_limit_breaks_a_kept_dim() -> None:
+    made = Contract("f", clauses=[let(half=lambda n: n // 2), require(lambda half, limit: half < limit)])
+
+    @contract(made)
+    def f(x: Float[Tensor, " n"], limit: int) -> str:
+        return "ran"
+
+    learn(f, torch.zeros(4), 3)
+    with pytest.raises(ValueError, match="requirement 1 of f does not hold: half=2, limit=2"):
+        f(torch.zeros(4), 2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "pure"),
+    [
+        (lambda n, m: n % max(m, 1) == 0, True),
+        (lambda n: n < LIMIT, True),
+        (lambda x: x.dtype is torch.float8_e4m3fn, False),
+        (lambda x: x.is_cuda, True),
+        (lambda x: x.shape[0] > 2, True),
+        (lambda x: x.numel() > 2, True),
+        (lambda x: x.log() is None, False),
+        (lambda x: x.any(), False),
+        (lambda x: SWITCH[0], False),
+        (lambda n: tensorpact.backend() == "naive", False),
+    ],
+)
+def test_purity(rule: Callable[..., Any], pure: bool) -> None:
+    assert is_pure(rule) is pure
+
+
+@pytest.mark.parametrize(
+    ("rule", "opened"),
+    [
+        (lambda x: x.shape[0], True),
+        (lambda x: x is None, True),
+        (lambda x: x[0], False),
+        (lambda x: x > 0, False),
+        (lambda x: bool(x), False),
+    ],
+)
+def test_a_rule_may_not_open_its_tensors(rule: Callable[..., Any], opened: bool) -> None:
+    assert tensors_are_opened(rule, {"x"}) is opened
+
+
+def test_subclasses_are_not_remembered() -> None:
+    class Mine(Tensor):
+        pass
+
+    @contract
+    def f(x: Float[Tensor, " n"]) -> str:
+        return "ran"
+
+    for _ in range(3 * PATIENCE):
+        assert f(torch.zeros(2).as_subclass(Mine)) == "ran"
+    assert memory_of(f).known is None
