@@ -16,16 +16,15 @@ import pathlib
 import sys
 import time
 import traceback
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import torch
 import triton
+import triton.language as tl
 
 from tensorpact_kernels.sparse_prefill.launch import (
     TileConfig,
-    decode_config,
-    prefill_config,
     sparse_decode_triton,
     sparse_prefill_triton,
 )
@@ -49,20 +48,11 @@ PREFILL_TILES = {
         (64, 128, 8, 3),
         (64, 64, 8, 4),
     ],
-    (16, 512): [
-        (16, 64, 4, 2),
-        (16, 32, 4, 2),
-        (16, 32, 4, 3),
-        (16, 32, 4, 4),
-        (16, 64, 4, 3),
-        (16, 64, 8, 3),
-        (16, 128, 8, 2),
-        (16, 16, 4, 4),
-    ],
+    (16, 512): [(16, 64, 4, 2), (16, 64, 8, 2), (16, 32, 4, 3), (16, 32, 8, 3), (16, 128, 8, 2)],
 }
 DECODE_TILES = {
-    16: [(16, 32, 4, 3), (16, 32, 4, 4), (16, 64, 4, 3), (16, 16, 4, 4), (16, 64, 8, 3), (16, 32, 2, 3)],
-    128: [(64, 64, 8, 2), (64, 32, 8, 3), (64, 32, 8, 4), (32, 32, 4, 3), (64, 64, 8, 1)],
+    16: [(16, 64, 4, 2), (16, 32, 4, 3)],
+    128: [(64, 64, 8, 2), (64, 32, 8, 3)],
 }
 POOL_ROWS = {"prefill": 65536, "decode": 1 << 20}
 COLD_BYTES = 256 << 20
@@ -95,15 +85,16 @@ def public_prefill():
 def run(candidate: Candidate, arguments: list[torch.Tensor], scale: float) -> torch.Tensor:
     """Call a candidate; eight tensors are a prefill, five a decode."""
     config = TileConfig(*candidate.tile) if candidate.tile else None
+    path = None if candidate.source == "ours" else "portable"
     if candidate.source == "public":
         return public_prefill()(*arguments, scale)
-    if candidate.source != "ours":
+    if candidate.source not in ("ours", "portable"):
         import sparse_prefill_variants
 
         return sparse_prefill_variants.VARIANTS[candidate.source].run(*arguments, scale)
     if len(arguments) == 8:
-        return sparse_prefill_triton(*arguments, scale, config=config)
-    return sparse_decode_triton(*arguments, scale, kv_splits=candidate.splits, config=config)
+        return sparse_prefill_triton(*arguments, scale, config=config, path=path)
+    return sparse_decode_triton(*arguments, scale, kv_splits=candidate.splits, config=config, path=path)
 
 
 def prefill_inputs(tokens, heads, dim, prefix, extend, rows=POOL_ROWS["prefill"]):
@@ -179,14 +170,73 @@ def graph_ms(calls, replays=12, warm=3):
     return sorted(times[warm:])[replays // 2]
 
 
+@triton.jit
+def _copy_kernel(source_ptr, target_ptr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target_ptr + offsets, tl.load(source_ptr + offsets))
+
+
+@triton.jit
+def _gather_kernel(pool_ptr, indices_ptr, out_ptr, rows, DIM: tl.constexpr, BLOCK: tl.constexpr):
+    """Read whole rows and keep only their sums: what gathering alone costs."""
+    dims = tl.arange(0, DIM)
+    total = tl.zeros((BLOCK, DIM), tl.float32)
+    begin = tl.program_id(0).to(tl.int64) * rows
+    for start in tl.range(0, rows, BLOCK):
+        index = tl.load(indices_ptr + begin + start + tl.arange(0, BLOCK)).to(tl.int64)
+        total += tl.load(pool_ptr + index[:, None] * DIM + dims[None, :]).to(tl.float32)
+    tl.store(out_ptr + tl.program_id(0) * DIM + dims, tl.sum(total, axis=0))
+
+
+def eager_ms(call, repeats=20, warm=5):
+    """Return the median time of one call on its own: a copy captured in a graph runs on the copy engine."""
+    times = []
+    for _ in range(warm + repeats):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return sorted(times[warm:])[repeats // 2]
+
+
 def ceilings():
-    """Measure what this card copies and multiplies in this run."""
-    source = torch.randn(1 << 30, device="cuda").view(torch.uint8)
+    """Measure what this card copies, gathers and multiplies in this run, and what a launch takes in a graph."""
+    source = torch.randn(1 << 30, device="cuda")
     target = torch.empty_like(source)
-    copy = graph_ms([lambda: target.copy_(source)] * 2)
+    block = 8192
+    copies = [
+        lambda: _copy_kernel[(source.numel() // block,)](source, target, BLOCK=block, num_warps=8),
+        lambda: torch.mul(source, 1.0, out=target),
+        lambda: target.copy_(source),
+    ]
+    copy = min(eager_ms(call) for call in copies)
+    assert torch.equal(source, target)
     a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
-    product = graph_ms([lambda: a @ b] * 2)
-    return {"copy_tb_s": 2 * source.numel() / copy / 1e9, "matmul_tflop_s": 2 * 8192**3 / product / 1e9}
+    product = eager_ms(lambda: a @ b)
+    found = {
+        "copy_tb_s": 2 * source.numel() * source.element_size() / copy / 1e9,
+        "matmul_tflop_s": 2 * 8192**3 / product / 1e9,
+        "launch_us": 1e3 * graph_ms([lambda: _copy_kernel[(1,)](a, b, BLOCK=1024)] * 64),
+    }
+    programs, rows, dim = 4096, 1024, 512
+    out = torch.empty(programs, dim, device="cuda")
+    for name, count in (("pool_64_mib", 1 << 16), ("pool_1_gib", 1 << 20)):
+        pool = torch.randn(count, dim, device="cuda").bfloat16()
+        listed = torch.randint(0, count, (programs * rows,), device="cuda", dtype=torch.int32)
+        call = functools.partial(_gather_kernel[(programs,)], pool, listed, out, rows, DIM=dim, BLOCK=16, num_warps=4)
+        found[f"gather_tb_s_{name}"] = programs * rows * dim * 2 / eager_ms(call) / 1e9
+    return found
+
+
+def split_counts(shape):
+    """Return split counts around the one that gives every multiprocessor a program."""
+    tokens, heads, _, keys = shape
+    blocks = tokens * (1 if heads <= 64 else heads // 64)
+    even = max(1, round(132 / blocks))
+    counts = {1, even // 2, max(1, even - 1), even, even + 1, 2 * even, 64 if tokens == 1 else 1}
+    return sorted(count for count in counts if 1 <= count <= min(64, max(1, keys // 64)))
 
 
 def candidates_for(kind, shape, options):
@@ -197,10 +247,9 @@ def candidates_for(kind, shape, options):
         found.append(Candidate("public"))
     if options.sweep:
         tiles = PREFILL_TILES.get((heads, dim), []) if kind == "prefill" else DECODE_TILES[heads]
-        chosen = prefill_config(heads, dim) if kind == "prefill" else decode_config(heads, dim, quantised=False)
-        found += [Candidate("ours", tile) for tile in tiles if tile != astuple(chosen)]
+        found += [Candidate("portable")] + [Candidate("portable", tile) for tile in tiles]
         if kind == "decode":
-            found += [Candidate("ours", None, splits) for splits in (1, 2, 4, 8, 16, 32, 64)]
+            found += [Candidate("ours", None, splits) for splits in split_counts(shape)]
     if options.variants and kind == "prefill":
         import sparse_prefill_variants
 
@@ -215,7 +264,7 @@ def warm(kind, shape, candidate):
         run(candidate, prefill_inputs(*small, rows=1024), shape[2] ** -0.5)
     else:
         arguments = decode_inputs(*small[:3], 128, rows=1024)[0]
-        for splits in (1, 2):
+        for splits in (1, 2, 16):
             run(dataclasses.replace(candidate, splits=splits), arguments, shape[2] ** -0.5)
     torch.cuda.synchronize()
 

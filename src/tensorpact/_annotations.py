@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Union, cast
 
 import torch
-from jaxtyping import AbstractArray, Complex, Float
+from jaxtyping import Complex, Float
 
 from ._dims import Dim, DimKind, parse_shape
 from ._errors import ContractDefinitionError
+from ._hints import is_tensor_hint
+from ._items import is_nested, members, starred_hint
 from .constraints import Constraint, OneOf
 
 EMPTY = inspect.Parameter.empty
@@ -29,7 +31,7 @@ TORCH_DTYPES: Mapping[str, torch.dtype] = {
 _COMMON = ("bfloat16", "float16", "float32", "int32", "int64", "bool", "uint8", "float64", "float8_e4m3fn")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TensorForm:
     """One jaxtyping hint.
 
@@ -87,7 +89,7 @@ def _allows(dtypes: tuple[str | re.Pattern[str], ...] | None, dtype: str) -> boo
     return dtypes is None or any(dtype == d if isinstance(d, str) else d.match(dtype) is not None for d in dtypes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TensorSpec:
     """What an annotation says of one tensor: one form, or several of a union, and the constraints."""
 
@@ -117,7 +119,7 @@ class TensorSpec:
         return " or ".join(dict.fromkeys("[" + ", ".join(f.text.split()) + "]" for f in self.forms))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Parameter:
     """One parameter, or one annotated field of ``self``.
 
@@ -130,6 +132,8 @@ class Parameter:
         other: Non-tensor part of the hint, None left out; ``EMPTY`` where there is none.
         optional: Whether None is allowed.
         extra: Hint that carries beartype validators written beside a tensor hint.
+        nested: Whether the tensors are inside a container, so that a call has to be taken apart.
+        repeated: Whether this stands for the items of a container.
     """
 
     name: str
@@ -140,21 +144,13 @@ class Parameter:
     other: Any
     optional: bool
     extra: Any = EMPTY
+    nested: bool = False
+    repeated: bool = False
 
     @property
     def is_field(self) -> bool:
         """Whether this is a field of ``self`` and no parameter of its own."""
         return "." in self.name
-
-
-def is_tensor_hint(hint: Any) -> bool:
-    """Whether a hint is a jaxtyping array hint."""
-    return isinstance(hint, type) and issubclass(hint, AbstractArray) and hint is not AbstractArray
-
-
-def mentions_tensor(hint: Any) -> bool:
-    """Whether a hint holds a jaxtyping array hint anywhere inside."""
-    return is_tensor_hint(hint) or any(mentions_tensor(a) for a in typing.get_args(hint))
 
 
 def _form(hint: Any, owner: str) -> TensorForm:
@@ -207,6 +203,9 @@ def read_hint(name: str, hint: Any, owner: str, kind: Any = None, default: Any =
     label = f"{owner}: {name}"
     if hint is EMPTY:
         return Parameter(name, kind, default, hint, None, EMPTY, True)
+    if is_nested(hint, label):
+        absent = default is None or any(m is None or m is type(None) for m in members(hint))
+        return Parameter(name, kind, default, hint, None, EMPTY, absent, nested=True)
     forms: list[TensorForm] = []
     constraints: list[Constraint] = []
     validators: list[Any] = []
@@ -214,17 +213,13 @@ def read_hint(name: str, hint: Any, owner: str, kind: Any = None, default: Any =
     optional = default is None
     for member, metadata in _members(hint):
         own = tuple(m for m in metadata if isinstance(m, Constraint))
+        constraints += [c for c in own if c not in constraints]
         if member is None or member is type(None):
             optional = True
         elif is_tensor_hint(member):
             forms.append(_form(member, label))
-            constraints += [c for c in own if c not in constraints]
             validators += [m for m in metadata if _is_validator(m)]
         else:
-            if mentions_tensor(member):
-                raise ContractDefinitionError(
-                    f"{label}: tensors inside {member!r} are not checked yet; annotate them as parameters of their own"
-                )
             foreign = tuple(m for m in metadata if not isinstance(m, Constraint))
             others.append(Annotated[(member, *foreign)] if foreign else member)
     if constraints and not forms:
@@ -240,7 +235,7 @@ def read_hint(name: str, hint: Any, owner: str, kind: Any = None, default: Any =
     return Parameter(name, kind, default, hint, tensor, other, optional, extra)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Signature:
     """Parameters of a function in order, fields of ``self`` behind it, and the return annotation."""
 
@@ -296,8 +291,10 @@ def read_signature(
     names = list(signature.parameters)
     for name, parameter in signature.parameters.items():
         hint = resolve(name, parameter.annotation) if parameter.annotation is not EMPTY else EMPTY
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and mentions_tensor(hint):
-            raise ContractDefinitionError(f"{owner}: tensors in *{name} are not checked yet")
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and hint is not EMPTY:
+            hint = starred_hint(hint, parameter.kind is parameter.VAR_KEYWORD)
+            parameters.append(Parameter(name, parameter.kind, EMPTY, hint, None, EMPTY, False, nested=True))
+            continue
         parameters.append(read_hint(name, hint, owner, parameter.kind, parameter.default))
         if name == names[0] and fields:
             parameters += [read_hint(f"{name}.{f}", resolve(f, h), owner) for f, h in fields.items()]

@@ -105,6 +105,13 @@ class Call:
         place = spec.forms[0].position(axis.index, len(shape))
         return None if place is None else shape[place]
 
+    def where(self, axis: Axis) -> str:
+        """Where an axis lies in this call, for a reader: ``q axis 1``, and ``-2`` behind a variadic one."""
+        shape, spec = self.shape(axis.parameter.name), axis.parameter.tensor
+        if shape is None or spec is None or spec.forms[0].variadic is not None:
+            return axis_text(axis)
+        return f"{axis.parameter.name} axis {spec.forms[0].position(axis.index, len(shape))}"
+
     def _bind(self) -> None:
         for name in self.terms.contract.tied:
             if self.values[name] is not None:
@@ -134,15 +141,15 @@ class Call:
                 before = self.dims.get(name, ())
                 joint = broadcastable(size, before if isinstance(before, tuple) else ())
                 self.dims[name] = size if joint is None else joint
-                self.sources.setdefault(name, (axis_text(axis), axis))
+                self.sources.setdefault(name, (self.where(axis), axis))
             else:
                 self.dims[name] = size
-                self.sources[name] = (axis_text(axis), axis)
+                self.sources[name] = (self.where(axis), axis)
                 return
         if name not in self.dims:
             if ones is not None:
                 self.dims[name] = 1
-                self.sources[name] = (axis_text(ones), ones)
+                self.sources[name] = (self.where(ones), ones)
             else:
                 self.unbound[name] = because
 
@@ -165,7 +172,7 @@ class Call:
                 value = self._solution(axis.dim, axis.parameter.name, unknown[0], size, raising=False)
                 if value is not None:
                     self.dims[unknown[0]] = value
-                    self.sources[unknown[0]] = (f"{axis_text(axis)}, {axis.dim.text} = {size}", axis)
+                    self.sources[unknown[0]] = (f"{self.where(axis)}, {axis.dim.text} = {size}", axis)
                     self.unbound.pop(unknown[0], None)
                     pending.discard(unknown[0])
                     progress = True
@@ -219,8 +226,10 @@ class Call:
         if obligation.kind == "rank":
             if any(form.rank_fits(len(shape)) for form in spec.forms):
                 return None
-            wanted = " or ".join(dict.fromkeys(_rank_text(form) for form in spec.forms))
-            return Broken((name,), f"{name}: expected {wanted} {spec.describe()}, got {len(shape)}: {list(shape)}")
+            wanted = "" if spec.union else f"{_rank_text(spec.forms[0])} "
+            return Broken(
+                (name,), f"{name}: expected {wanted}{spec.describe()}, got {_axes(len(shape))}: {list(shape)}"
+            )
         if obligation.kind == "dtype":
             return self._dtype(obligation)
         if obligation.kind == "constraint":
@@ -258,9 +267,12 @@ class Call:
             wanted.append(f"a {array} {parameter.tensor.describe()}")
         if checks.other is not None:
             wanted.append(describe_hint(parameter.other))
+        if parameter.optional:
+            wanted.append("None")
         got = "None" if value is None else f"{type(value).__name__}"
         if parameter.tensor is None and isinstance(value, (bool, int, float, str)):
-            got += f" {value!r}"
+            shown = repr(value)
+            got += f" {shown if len(shown) <= 40 else f'{shown[:40]}…'}"
         return Broken((parameter.name,), f"{parameter.name}: expected {' or '.join(wanted)}, got {got}", TypeError)
 
     def _dtype(self, obligation: Obligation) -> Status:
@@ -308,7 +320,7 @@ class Call:
             return unbound
         if dim.kind is DimKind.FIXED:
             wanted: Any = dim.size
-            because = f"{dim.size} is expected"
+            because = f"must be {dim.size}"
         elif dim.expression is not None:
             wanted = self.evaluate(dim, parameter.name)
             known = ", ".join(f"{n}={self.dims[n]} ({self.source(n)})" for n in dim.names)
@@ -333,9 +345,9 @@ class Call:
             return Broken((name,), because)
         dim = spec.dims[obligation.index]
         place = spec.forms[0].position(obligation.index, len(shape))
-        where = f"axis {place}" if isinstance(place, int) else "axes"
         label = "" if dim.kind is DimKind.FIXED else f" ({dim.text})"
-        text = f"{name}: {where}{label} is {_list(size)}, but {because}"
+        where = f"axis {place}{label} is" if isinstance(place, int) else f"axes {dim.text} are"
+        text = f"{name}: {where} {_list(size)}, but {because}"
         expected = self.expected(name)
         names = spec.describe()
         shown = names if names == expected else f"{names} = {expected}"
@@ -352,9 +364,11 @@ class Call:
 
     def _expected_axis(self, name: str, index: int, dim: Dim, shape: tuple[int, ...] | None) -> str:
         if dim.kind is DimKind.FIXED:
-            return str(dim.size)
-        if dim.names and all(n in self.dims for n in dim.names):
+            return f"1 or {dim.size}" if dim.broadcast and dim.size != 1 else str(dim.size)
+        if (dim.names or dim.expression is not None) and all(n in self.dims for n in dim.names):
             value = self.evaluate(dim, name) if dim.expression is not None else self.dims[dim.name]
+            if dim.broadcast and value != 1 and isinstance(value, int):
+                return f"1 or {value}"
             return _list(value)[1:-1] if isinstance(value, tuple) else str(value)
         spec = self.terms.parameters[name].tensor
         place = spec.forms[0].position(index, len(shape)) if spec is not None and shape is not None else None
@@ -454,8 +468,9 @@ def axis_text(axis: Axis) -> str:
     return f"{axis.parameter.name} axis {axis.index - count}"
 
 
+def _axes(count: int) -> str:
+    return f"{count} ax{'i' if count == 1 else 'e'}s"
+
+
 def _rank_text(form: TensorForm) -> str:
-    count = len(form.dims)
-    if form.variadic is None:
-        return f"{count} ax{'i' if count == 1 else 'e'}s"
-    return f"at least {count - 1} ax{'i' if count == 2 else 'e'}s"
+    return _axes(len(form.dims)) if form.variadic is None else f"at least {_axes(len(form.dims) - 1)}"

@@ -8,6 +8,7 @@ import torch
 from ._call import Broken, Call, axis_text
 from ._errors import ArgumentInfo, Binding, ContractViolation, DocumentedError, violation_class
 from ._evaluation import Violation, apply_rule, first_violation
+from ._expansion import expand_call
 from ._terms import Terms
 from .clauses import lambda_parameters
 
@@ -22,7 +23,7 @@ def diagnose(terms: Terms, values: Mapping[str, Any]) -> ContractViolation | Non
     Raises:
         ContractDefinitionError: Code of the contract's author failed.
     """
-    call = Call(terms, values)
+    call = Call(*expand_call(terms, values))
     violation = first_violation(call)
     return None if violation is None else make_error(call, violation)
 
@@ -37,7 +38,7 @@ def make_error(call: Call, violation: Violation) -> ContractViolation:
     error.error = documented
     error.entry_point = call.terms.owner
     error.clause = None if violation.step is None else str(violation.step.clause)
-    error.bindings = _bindings(call)
+    error.bindings = _bindings(call, broken)
     error.arguments = {
         name: _argument(call, name)
         for name, p in call.terms.parameters.items()
@@ -59,7 +60,7 @@ def _namespace(call: Call, violation: Violation, documented: DocumentedError) ->
     return scope
 
 
-def _bindings(call: Call) -> dict[str, Binding]:
+def _bindings(call: Call, broken: Broken) -> dict[str, Binding]:
     found: dict[str, Binding] = {}
     for name, value in call.dims.items():
         says: list[tuple[str, int, int]] = []
@@ -71,7 +72,9 @@ def _bindings(call: Call) -> dict[str, Binding]:
             place = spec.forms[0].position(axis.index, len(shape))
             if isinstance(place, int):
                 says.append((axis.parameter.name, place, size))
-        found[name] = Binding(value, call.source(name), tuple(says))
+        origin = call.sources[name][1] if name in call.sources else None
+        rejected = origin is not None and origin.parameter.name in broken.names
+        found[name] = Binding(value, call.source(name), tuple(says), rejected)
     return found
 
 
@@ -117,7 +120,9 @@ def render_note(error: ContractViolation, call: Call, broken: Broken) -> str:
         lines.append(f"because {broken.reason}")
     lines.append(f"in the call of {error.entry_point}" + (f", clause {error.clause}" if error.clause else ""))
     lines += _table(error, call, broken)
-    bound = ", ".join(f"{name}={b.size} ({b.source})" for name, b in error.bindings.items())
+    bound = ", ".join(
+        f"{name}={b.size} ({b.source}{', itself rejected' if b.rejected else ''})" for name, b in error.bindings.items()
+    )
     if bound:
         lines.append(f"bound: {bound}")
     if error.error is not None:

@@ -19,7 +19,7 @@ class DimKind(Enum):
     ELLIPSIS = "ellipsis"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Dim:
     """One axis of an annotation.
 

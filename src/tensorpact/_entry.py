@@ -17,6 +17,7 @@ from ._errors import ContractDefinitionError
 from ._frames import caller_frame
 from ._guard import GuardPlan, make_plan
 from ._reference import Reference
+from ._results import kind_of, result_hint, wrap
 from ._returns import ReturnCheck
 from ._terms import Terms
 
@@ -32,6 +33,7 @@ class Entry:
     Attributes:
         body: The undecorated function.
         contract: Its contract.
+        kind: What calling it gives.
         owner: Module and qualified name.
         check_returns: Whether the return annotation is checked in ``compiled`` mode.
     """
@@ -40,6 +42,7 @@ class Entry:
         self.body = body
         self.contract = contract
         self.check_returns = check_returns
+        self.kind = kind_of(body)
         self.owner = f"{body.__module__}.{body.__qualname__}"
         self._local: Mapping[str, Any] | None = local
         self._terms: Terms | None = None
@@ -82,7 +85,7 @@ class Entry:
         signature = read_signature(self.body, self.owner, self._local or {}, fields)
         self._terms = Terms(self.contract, signature)
         self._plan = make_plan(self._terms)
-        self._source = _guard.write_source(self._plan, self.owner)
+        self._source = _guard.write_source(self._plan, self.owner, self.kind)
         self._local = None
 
     def build(self, instance: Any) -> FunctionType | None:
@@ -117,10 +120,11 @@ class Entry:
         error = self.reference.check(values, args, kwargs)
         if error is not None:
             raise error
-        result = self.body(*args, **kwargs)
-        if inspect.isawaitable(result) or inspect.isgenerator(result):
-            return result
-        return self.checked_result(result, values)
+        return self._checked_call(args, kwargs, values)
+
+    def _checked_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], values: Mapping[str, Any]) -> Any:
+        __tracebackhide__ = True
+        return wrap(self.kind, self.body(*args, **kwargs), lambda result: self.checked_result(result, values))
 
     def checked_result(self, result: Any, values: Mapping[str, Any]) -> Any:
         """A returned value, checked against the return annotation.
@@ -130,7 +134,9 @@ class Entry:
         """
         __tracebackhide__ = True
         if self._returns is None:
-            self._returns = ReturnCheck(self.contract, self.terms.signature)
+            signature = self.terms.signature
+            hint = result_hint(self.kind, signature.returns)
+            self._returns = ReturnCheck(self.contract, dataclasses.replace(signature, returns=hint))
         error = self._returns(result, values)
         if error is not None:
             raise error
@@ -168,7 +174,7 @@ class Entry:
 
     def _with_return_check(self, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        return self.checked_result(self.body(*args, **kwargs), self._bound(args, kwargs))
+        return self._checked_call(args, kwargs, self._bound(args, kwargs))
 
     def function(self) -> FunctionType:
         """The function that takes the place of the undecorated one."""

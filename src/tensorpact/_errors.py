@@ -26,11 +26,13 @@ class Binding:
         size: The size that was bound (a tuple for a variadic dim).
         source: What bound it, for example ``"q axis 1"``.
         axes: Every argument axis that says the dim, with the size it says.
+        rejected: Whether the argument that bound it is itself at fault, so that the size may be wrong.
     """
 
     size: int | tuple[int, ...]
     source: str
     axes: tuple[tuple[str, int, int], ...] = ()
+    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,10 @@ class ContractViolation(Exception):
     clause: str | None = None
     bindings: Mapping[str, Binding] = {}
     arguments: Mapping[str, ArgumentInfo] = {}
+
+    def __str__(self) -> str:
+        # KeyError would show the text as a repr.
+        return str(self.args[0]) if len(self.args) == 1 else super().__str__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self).__bases__[1], str(self), dict(self.__dict__))

@@ -207,14 +207,15 @@ def _present(call: Call, clause: Clause, step: Step) -> Status:
 
 def _same_dim(call: Call, clause: Clause, step: Step) -> Status:
     dim = clause.dim if isinstance(clause, SameDim) else ""
-    reference: tuple[str, Any] | None = None
+    reference: tuple[Axis, Any] | None = None
     failing: list[Broken] = []
     unknown: Unknown | None = None
     for obligation in step.claims:
         name, spec = obligation.parameter.name, obligation.parameter.tensor
         if call.tensor(name) is None or spec is None:
             continue
-        size = call.size(Axis(obligation.parameter, obligation.index, spec.dims[obligation.index]))
+        axis = Axis(obligation.parameter, obligation.index, spec.dims[obligation.index])
+        size = call.size(axis)
         if size is None:
             unknown = unknown or Unknown((call.terms.find(name, "rank"),))
             continue
@@ -223,10 +224,12 @@ def _same_dim(call: Call, clause: Clause, step: Step) -> Status:
         if reference is None:
             if unknown is not None:
                 break
-            reference = (name, size)
+            reference = (axis, size)
         elif size != reference[1]:
-            text = f"{name}: {dim} is {size}, but {dim} is {reference[1]} in {reference[0]}"
-            place = spec.forms[0].position(obligation.index, len(call.shape(name) or ()))
+            shape = call.shape(name) or ()
+            place = spec.forms[0].position(obligation.index, len(shape))
+            found = f"axis {place} ({dim}) is {size}" if isinstance(place, int) else f"axes *{dim} are {list(size)}"
+            text = f"{name}: {found}, but {dim} is {reference[1]} ({call.where(reference[0])}); got {list(shape)}"
             failing.append(Broken((name,), text, axis=place if isinstance(place, int) else None, dim=dim))
     return _merge(failing) or unknown
 
@@ -321,7 +324,7 @@ def _let(call: Call, clause: Clause, step: Step) -> Status:
             continue
         call.lets[name] = value
         call.dims[name] = value
-        call.sources[name] = (f"let {name} = {value}", None)
+        call.sources[name] = ("derived by let", None)
     return None
 
 

@@ -50,7 +50,7 @@ class _Operands(ast.NodeTransformer):
         return ast.Name(f"d_{node.id}", ast.Load())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Expression:
     """An expression axis such as ``T+1``, ``HV*K`` or ``{n}*2``.
 

@@ -1,5 +1,6 @@
 """The verdict of stock jaxtyping and beartype, and every clause in plain Python: the oracle of the guard."""
 
+import inspect
 import numbers
 import typing
 from collections.abc import Callable, Mapping
@@ -44,7 +45,8 @@ def _axis_text(dim: Dim, loose: set[str], sure: set[str]) -> str:
         return "..." if dim.kind is DimKind.ELLIPSIS else f"*{mark}{dim.name}"
     if dim.kind in (DimKind.ANONYMOUS, DimKind.FIXED):
         return mark + dim.text
-    if set(dim.names) & loose or (dim.kind is DimKind.EXPRESSION and not set(dim.names) <= sure):
+    # Stock pastes the text into an f-string in single quotes, so that a quote inside breaks it.
+    if set(dim.names) & loose or (dim.kind is DimKind.EXPRESSION and not set(dim.names) <= sure) or "'" in dim.text:
         return "_"
     return mark + dim.text
 
@@ -104,7 +106,9 @@ class Reference:
         sure = {p.name: names for p, names in _sure_names(terms)}
         annotations: dict[str, Any] = {}
         for parameter in terms.signature.parameters:
-            if not parameter.is_field and parameter.hint is not EMPTY:
+            # Stock looks at one random item of a list; the evaluation of the clauses looks at every one.
+            collects = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+            if not (parameter.is_field or parameter.nested or collects):
                 hint = stock_hint(parameter, loose, sure.get(parameter.name, set()))
                 if hint is not EMPTY:
                     annotations[parameter.name] = hint

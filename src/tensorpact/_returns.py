@@ -1,56 +1,19 @@
 """Return annotations: a returned value looked at with the dims of its call."""
 
-import types
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Union, cast
+from typing import Any
 
-from ._annotations import EMPTY, Parameter, Signature, mentions_tensor, read_hint
+from ._annotations import EMPTY, Signature, read_hint
 from ._call import Broken, Call
 from ._contract import Contract
 from ._diagnosis import make_error
 from ._errors import ContractViolation
 from ._evaluation import Violation, first_violation
+from ._expansion import expand_call
 from ._terms import Terms
 
-
-def _alternatives(hint: Any) -> Iterator[Any]:
-    if typing.get_origin(hint) in (Union, types.UnionType):
-        for member in typing.get_args(hint):
-            yield from _alternatives(member)
-    else:
-        yield hint
-
-
-def _is_fixed_tuple(hint: Any) -> bool:
-    inner = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
-    return typing.get_origin(inner) is tuple and Ellipsis not in typing.get_args(inner) and mentions_tensor(inner)
-
-
-def leaves(hint: Any, value: Any, name: str = "return") -> Iterator[tuple[str, Any, Any]]:
-    """Name, hint and value of every part of a returned value that a hint speaks of.
-
-    Args:
-        hint: Return annotation; fixed tuples are taken apart, the alternative that fits the value's form is chosen.
-        value: What was returned.
-        name: How messages call it.
-    """
-    members = list(_alternatives(hint))
-    tuples = [m for m in members if _is_fixed_tuple(m)]
-    if isinstance(value, tuple):
-        items = cast("tuple[Any, ...]", value)
-        for member in tuples:
-            arguments = typing.get_args(member)
-            if len(arguments) == len(items):
-                for i, (inner, item) in enumerate(zip(arguments, items, strict=True)):
-                    yield from leaves(inner, item, f"{name}[{i}]")
-                return
-    rest = [m for m in members if m not in tuples]
-    if rest:
-        yield name, Union[tuple(rest)], value  # noqa: UP007 - members are known at run time only
-    else:
-        yield name, tuple, value
+NAME = "return"
 
 
 class ReturnCheck:
@@ -62,9 +25,11 @@ class ReturnCheck:
     """
 
     def __init__(self, contract: Contract, signature: Signature) -> None:
-        self._contract = contract
-        self._signature = signature
-        self._known: dict[tuple[str, ...], Terms] = {}
+        self._terms: Terms | None = None
+        hint = signature.returns
+        if hint is not EMPTY and hint is not None:
+            returned = read_hint(NAME, hint, signature.owner)
+            self._terms = Terms(contract, replace(signature, parameters=(*signature.parameters, returned)))
 
     def __call__(self, result: Any, values: Mapping[str, Any]) -> ContractViolation | None:
         """The error of a returned value, or None.
@@ -73,24 +38,14 @@ class ReturnCheck:
             result: What was returned.
             values: Parameter name to argument.
         """
-        hint = self._signature.returns
-        if hint is EMPTY or hint is None:
+        if self._terms is None:
             return None
-        parts = list(leaves(hint, result))
-        terms = self._terms(tuple(name for name, _, _ in parts), parts)
-        call = Call(terms, {**values, **{name: value for name, _, value in parts}})
+        call = Call(*expand_call(self._terms, {**values, NAME: result}))
         first_violation(call)  # runs the lets
-        for name, _, _ in parts:
-            for obligation in terms.obligations[name]:
-                status = call.status(obligation)
-                if isinstance(status, Broken):
-                    return make_error(call, Violation(status))
+        for name, obligations in call.terms.obligations.items():
+            if name.startswith(NAME) and name not in values:
+                for obligation in obligations:
+                    status = call.status(obligation)
+                    if isinstance(status, Broken):
+                        return make_error(call, Violation(status))
         return None
-
-    def _terms(self, names: tuple[str, ...], parts: list[tuple[str, Any, Any]]) -> Terms:
-        if names not in self._known:
-            owner = self._signature.owner
-            extra: list[Parameter] = [read_hint(name, hint, owner) for name, hint, _ in parts]
-            signature = replace(self._signature, parameters=(*self._signature.parameters, *extra))
-            self._known[names] = Terms(self._contract, signature)
-        return self._known[names]

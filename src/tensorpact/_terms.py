@@ -2,13 +2,14 @@
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from ._annotations import EMPTY, Parameter, Signature
+from ._annotations import EMPTY, Parameter, Signature, read_hint
 from ._contract import Contract
 from ._dims import Dim, DimKind
 from ._errors import ContractDefinitionError
+from ._items import templates
 from ._types import TypeCheck, is_checkable
 from .clauses import (
     AnyOf,
@@ -32,7 +33,7 @@ from .clauses import (
 from .constraints import OnDevice
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Obligation:
     """One elementary thing that an annotation says of a parameter.
 
@@ -47,7 +48,7 @@ class Obligation:
     index: int = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Axis:
     """One annotated axis of one parameter."""
 
@@ -56,7 +57,7 @@ class Axis:
     dim: Dim
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Step:
     """A clause in its place, with the obligations it claims."""
 
@@ -78,6 +79,11 @@ def _obligations(parameter: Parameter, written: bool) -> tuple[Obligation, ...]:
         if written:
             found.append(Obligation(parameter, "written"))
     return tuple(found)
+
+
+def _templates(parameter: Parameter, owner: str) -> Iterator[Parameter]:
+    for name, hint in templates(parameter.name, parameter.hint, owner):
+        yield replace(read_hint(name, hint, owner), repeated=True)
 
 
 class TypeChecks:
@@ -103,13 +109,19 @@ class Terms:
         ContractDefinitionError: The contract names what does not exist, or contradicts itself.
     """
 
-    def __init__(self, contract: Contract, signature: Signature) -> None:
+    def __init__(self, contract: Contract, signature: Signature, absent: frozenset[str] = frozenset()) -> None:
+        #: Dims that only parts of other calls have: known, but without a value here.
+        self.absent = absent
         self.contract = contract
         self.signature = signature
         self.owner = signature.owner
         self.parameters = signature.named()
-        self.checks = {p.name: TypeChecks(p, self.owner) for p in signature.parameters}
         self.tensors = tuple(p for p in signature.parameters if p.tensor is not None)
+        self.nested = tuple(p for p in signature.parameters if p.nested)
+        #: What the items of containers are, under names such as ``xs[]``.
+        self.templates = {t.name: t for p in self.nested for t in _templates(p, self.owner)}
+        every = (*signature.parameters, *self.templates.values())
+        self.checks = {p.name: TypeChecks(p, self.owner) for p in every}
         self.obligations = {p.name: _obligations(p, p.name in contract.mutates) for p in signature.parameters}
         self._known("mutates", contract.mutates, {p.name for p in self.tensors}, "tensor parameter")
         self.lets: dict[str, int] = {
@@ -120,7 +132,7 @@ class Terms:
         self.union_dims: set[str] = set()
         self._read_axes()
         self.solved = self._check_solvable()
-        self.dims = frozenset(self.bare) | frozenset(self.solved) | frozenset(contract.tied)
+        self.dims = frozenset(self.bare) | frozenset(self.solved) | frozenset(contract.tied) | absent
         self._check_names()
         self.steps = tuple(Step(i, c, tuple(self._claims(c, i))) for i, c in enumerate(contract.clauses))
         self.last_claim = {ob: step.index for step in self.steps for ob in step.claims}
@@ -153,7 +165,7 @@ class Terms:
                 self._fail(f"{what}: {name!r} is no {kind}{hint}")
 
     def _read_axes(self) -> None:
-        for p in self.tensors:
+        for p in (*self.tensors, *self.templates.values()):
             if p.tensor is None:
                 continue
             if p.tensor.union:
@@ -179,7 +191,7 @@ class Terms:
 
     def _check_solvable(self) -> dict[str, Axis]:
         """Dims that stand only in expressions, with the expression each is solved from."""
-        known = set(self.bare) | set(self.lets) | set(self.contract.tied)
+        known = set(self.bare) | set(self.lets) | set(self.contract.tied) | self.absent
         solved: dict[str, Axis] = {}
         missing = {n: a for a in self.expressions for n in a.dim.names if n not in known}
         progress = True
@@ -201,7 +213,7 @@ class Terms:
 
     def _check_names(self) -> None:
         contract = self.contract
-        for name in sorted((self.dims | set(self.lets)) & set(self.parameters)):
+        for name in sorted((self.dims - set(self.lets)) & set(self.parameters)):
             if name not in contract.tied:
                 self._fail(
                     f"dim {name!r} has the name of a parameter; list it in tied=(…) if they must agree, or rename one"
@@ -230,7 +242,7 @@ class Terms:
     def readable(self, index: int) -> set[str]:
         """Names that the rules and templates of a clause may read."""
         later = {n for n, at in self.lets.items() if at >= index}
-        return {n for n in self.parameters if "." not in n} | (self.dims - later) | (set(self.lets) - later)
+        return {n for n in self.parameters if n.isidentifier()} | (self.dims - later) | (set(self.lets) - later)
 
     def _check_rule(
         self, clause: Clause, what: str, names: Iterable[str], index: int, extra: Iterable[str] = ()
@@ -302,17 +314,22 @@ class Terms:
         if spec.union:
             if clause.axes is not None:
                 self._fail(f"clause {index} {clause}: the axes of a union are one obligation; leave axes= out")
+            for form in spec.forms:
+                for dim in form.dims:
+                    self._check_lets(clause, dim, name, index)
             yield self.find(name, "axes")
             return
         texts = [d.text for d in spec.dims]
         for i in range(len(texts)) if clause.axes is None else self._positions(clause, name, clause.axes, texts, index):
-            dim = spec.dims[i]
-            for dim_name in dim.names:
-                if dim_name in self.lets and not self.let_before(dim_name, index):
-                    self._fail(
-                        f"clause {index} {clause}: {dim.text} of {name} needs {dim_name}, derived by a later let"
-                    )
+            self._check_lets(clause, spec.dims[i], name, index)
             yield self.find(name, "axis", i)
+
+    def _check_lets(self, clause: Clause, dim: Dim, name: str, index: int) -> None:
+        for read in dim.names:
+            if read in self.lets and not self.let_before(read, index):
+                self._fail(
+                    f"clause {index} {clause}: axis {dim.text} of {name} needs {read}, which a later let derives"
+                )
 
     def _positions(self, clause: Clause, name: str, axes: Iterable[str], texts: list[str], index: int) -> Iterator[int]:
         for axis in axes:

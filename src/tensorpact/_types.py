@@ -90,6 +90,10 @@ def is_checkable(hint: Any, empty: Any) -> bool:
 
 def describe_hint(hint: Any) -> str:
     """A hint as a reader would write it."""
+    if len(_split(hint)) > 1:
+        return " or ".join(describe_hint(m) for m in _split(hint))
+    if hint is None or hint is type(None):
+        return "None"
     if isinstance(hint, type) and not typing.get_args(hint):
         return hint.__name__
     return repr(hint).replace("typing.", "")

@@ -46,7 +46,7 @@ def lambda_parameters(rule: Rule) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Clause:
     """Base of all clauses.
 
@@ -65,6 +65,9 @@ class Clause:
         """Name of the function that makes the clause."""
         word = type(self).__name__
         return "".join(f"_{c.lower()}" if c.isupper() else c for c in word).lstrip("_")
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         return f"{self.verb}({', '.join(repr(n) for n in self.names)})"
@@ -100,7 +103,7 @@ class Device(Clause):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Shape(Clause):
     """Claims the rank and the named axes; all of them where none is named."""
 
@@ -111,7 +114,7 @@ class Shape(Clause):
         return f"shape({', '.join(repr(n) for n in self.names)}{axes})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SameDim(Clause):
     """Claims one dim between the named parameters only; the first is the reference."""
 
@@ -157,7 +160,7 @@ class Exclusive(Clause):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Let(Clause):
     """Derives dims or helper values at its place in the list."""
 
@@ -167,7 +170,7 @@ class Let(Clause):
         return f"let({', '.join(n for n, _ in self.rules)})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Require(Clause):
     """Adds a relation over dims and arguments."""
 
@@ -178,7 +181,7 @@ class Require(Clause):
         return f"require({', '.join(lambda_parameters(self.rule))})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AnyOf(Clause):
     """Several clauses with one error: broken if any of them is."""
 

@@ -83,9 +83,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verified(
-    names: list[str], seed: int, examples: int, only: str | None, screen: "Console | None"
-) -> "Report":
+def _verified(names: list[str], seed: int, examples: int, only: str | None, screen: "Console | None") -> "Report":
     from .testing import verify as run
 
     if screen is None:
@@ -128,7 +126,9 @@ def _show(console: "Console", report: "Report") -> None:
         style = "bold red" if finding.level == "error" else "yellow"
         console.print(f"[{style}]{finding.level}[/] {escape(f'{target} [{column}] {finding.message}')}", soft_wrap=True)
         if finding.code is not None:
-            console.print("    " + escape(finding.code.rstrip()).replace("\n", "\n    "), soft_wrap=True, highlight=False)
+            console.print(
+                "    " + escape(finding.code.rstrip()).replace("\n", "\n    "), soft_wrap=True, highlight=False
+            )
     table = Table(title=f"tensorpact verify, seed {report.seed}")
     table.add_column("entry point", overflow="fold")
     for column in ("lint", "accept", "reject", "agree"):

@@ -1,5 +1,6 @@
 """Contracts that are wrong on purpose, each in one way, and right ones beside them."""
 
+import dataclasses
 import enum
 from typing import Annotated, Literal
 
@@ -51,9 +52,7 @@ def wrong_axis(x: Float[Tensor, "T H"], sink: Float[Tensor, " T"]) -> Float[Tens
     return x + sink[None, :]
 
 
-@contract(
-    Contract("shadowed", clauses=[same_dim("D", "x", "w", error=WIDTH), same_dim("D", "x", "w", error=AGAIN)])
-)
+@contract(Contract("shadowed", clauses=[same_dim("D", "x", "w", error=WIDTH), same_dim("D", "x", "w", error=AGAIN)]))
 def shadowed(x: Float[Tensor, "N D"], w: Float[Tensor, "M D"]) -> None: ...
 
 
@@ -102,7 +101,11 @@ def mutating(x: Float[Tensor, "N D"], w: Float[Tensor, "N D"]) -> None:
     x.add_(1)
 
 
-@contract(Contract("declared", mutates=("out",), reference=lambda x, out: out.copy_(2 * x) and None))
+def doubles(x: Tensor, out: Tensor) -> None:
+    out.copy_(2 * x)
+
+
+@contract(Contract("declared", mutates=("out",), reference=doubles))
 def writes_wrong(x: Float[Tensor, "N D"], out: Float[Tensor, "N D"]) -> None:
     out.copy_(3 * x)
 
@@ -209,5 +212,19 @@ def grammar(
     c: Float[Tensor, "#N M"],
     d: Float[Tensor, "N M*2"] | Float[Tensor, "N M"],
     n: int,
-    e: Float[Tensor, "{n}+1"],
+    e: Float[Tensor, " {n}+1"],
 ) -> None: ...
+
+
+@dataclasses.dataclass
+class Cache:
+    k: Float[Tensor, "S D"]
+    v: Float[Tensor, "S D"]
+
+    @contract(Contract("append", clauses=[same_dim("D", "self.k", "x", error=error("append"))]))
+    def append(self, x: Float[Tensor, "N D"]) -> None: ...
+
+
+@contract(Contract("rows", reference=lambda table, index: table[index]))
+def rows(table: Float[Tensor, "P D"], index: Int[Tensor, " N"]) -> Float[Tensor, "N D"]:
+    return table[index]

@@ -29,9 +29,7 @@ V6 = documented("v6", "`A_log`/`dt_bias` must be contiguous.")
 V7 = documented("v7", "`ssm_state_indices` must be 1D for packed decode (got ndim={ssm_state_indices.ndim}).")
 V8 = documented("v8", "`out` must be contiguous.")
 V9 = documented("v9", "All inputs must be on the same device.")
-V10 = documented(
-    "v10", "Mismatched batch sizes: mixed_qkv.shape[0]={B}, a.shape[0]={B}, b.shape[0]={b.shape[0]}."
-)
+V10 = documented("v10", "Mismatched batch sizes: mixed_qkv.shape[0]={B}, a.shape[0]={B}, b.shape[0]={b.shape[0]}.")
 V11 = documented(
     "v11", "`ssm_state_indices` must have shape [B] (got {tuple(ssm_state_indices.shape)}; expected ({B},))."
 )
@@ -80,9 +78,7 @@ REPLAYSSM = Contract(
         layout("A_log", error=V6),
         rank("ssm_state_indices", error=V7),
         layout("out", error=V8),
-        same_device(
-            "mixed_qkv", "a", "b", "A_log", "dt_bias", "initial_state", "out", "ssm_state_indices", error=V9
-        ),
+        same_device("mixed_qkv", "a", "b", "A_log", "dt_bias", "initial_state", "out", "ssm_state_indices", error=V9),
         shape("b", axes="B", error=V10),
         shape("ssm_state_indices", error=V11),
         rank("initial_state", error=V12),
@@ -331,9 +327,7 @@ def _later_pairs() -> list[Any]:
 
 
 @pytest.mark.parametrize(("change", "other", "error", "text"), _later_pairs())
-def test_the_earlier_of_two_fires(
-    modes: Any, change: Change, other: Change, error: DocumentedError, text: str
-) -> None:
+def test_the_earlier_of_two_fires(modes: Any, change: Change, other: Change, error: DocumentedError, text: str) -> None:
     given = arguments()
     raised = modes.rejects(replayssm, **{**given, **other(given), **change(given)})
     assert (raised.error, str(raised)) == (error, text)

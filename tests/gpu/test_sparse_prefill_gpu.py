@@ -11,6 +11,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from tensorpact_kernels.sparse_prefill import launch_hopper
 from tensorpact_kernels.sparse_prefill.launch import (
     TileConfig,
     sparse_decode_triton,
@@ -25,6 +26,13 @@ pytestmark = [
 CUDA = "cuda"
 WINDOW = 128
 GUARD = 4096
+
+
+@pytest.fixture(params=["portable", "hopper"])
+def path(request):
+    if request.param == "hopper" and not launch_hopper.applies(torch.empty(1, 1, 512, device=CUDA).bfloat16()):
+        pytest.skip("needs a Hopper device and a Triton with the Gluon that its kernels use")
+    return request.param
 
 
 def model_indices(tokens, requests, topk, pool_rows, gen, *, dtype=torch.int32, spare=37):
@@ -137,9 +145,19 @@ def seed(request):
 def test_prefill(heads, dim, dtype):
     arguments = prefill_case(heads=heads, dim=dim, dtype=dtype)
     scale = dim**-0.5
-    actual = sparse_prefill_triton(*arguments, scale, return_lse=True)
+    actual = sparse_prefill_triton(*arguments, scale, return_lse=True, path="portable")
     assert_as_close_as_plain_half(actual, naive_sparse_prefill, arguments, scale)
-    assert torch.equal(sparse_prefill_triton(*arguments, scale), actual[0])
+    assert torch.equal(sparse_prefill_triton(*arguments, scale, path="portable"), actual[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("heads", [1, 3, 16, 17, 48, 128, 130])
+def test_prefill_of_the_models_head_dim(heads, dtype, index, path):
+    arguments = prefill_case(heads=heads, dtype=dtype, index=index)
+    actual = sparse_prefill_triton(*arguments, 512**-0.5, return_lse=True, path=path)
+    assert_as_close_as_plain_half(actual, naive_sparse_prefill, arguments, 512**-0.5)
+    assert torch.equal(sparse_prefill_triton(*arguments, 512**-0.5, path=path), actual[0])
 
 
 @pytest.mark.parametrize("config", [(16, 16, 4, 2), (16, 32, 4, 3), (32, 32, 4, 3), (64, 32, 8, 3), (64, 64, 8, 2)])
@@ -150,29 +168,31 @@ def test_prefill_tiles_agree(config):
 
 
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
-def test_prefill_with_the_indices_of_the_model(index):
+@pytest.mark.parametrize("heads", [16, 128])
+def test_prefill_with_the_indices_of_the_model(index, heads, path):
     gen = torch.Generator().manual_seed(5)
     tokens, rows = 1024, 8192
     lists = model_indices(tokens, 3, 512, rows, gen, dtype=index)
-    q, pool, kv, sink = tensors(tokens, 128, 512, rows, tokens)
+    q, pool, kv, sink = tensors(tokens, heads, 512, rows, tokens)
     arguments = [q, pool, *lists[:2], kv, *lists[2:], sink]
-    actual = sparse_prefill_triton(*arguments, 512**-0.5, return_lse=True)
+    actual = sparse_prefill_triton(*arguments, 512**-0.5, return_lse=True, path=path)
     assert_as_close_as_plain_half(actual, naive_sparse_prefill, arguments, 512**-0.5)
 
 
-def test_tokens_without_keys_and_sinks_of_any_size():
-    arguments = prefill_case(tokens=7, heads=16, dim=128)
+@pytest.mark.parametrize("heads", [16, 64])
+def test_tokens_without_keys_and_sinks_of_any_size(heads, path):
+    arguments = prefill_case(tokens=7, heads=heads)
     arguments[2][:] = -1
     arguments[5][:] = -1
     arguments[7][:4] = torch.tensor([-math.inf, 1e4, -1e4, 0.0], device=CUDA)
-    out, lse = sparse_prefill_triton(*arguments, 0.1, return_lse=True)
+    out, lse = sparse_prefill_triton(*arguments, 0.04, return_lse=True, path=path)
     assert not out.any()
     torch.testing.assert_close(lse, arguments[7].expand(7, -1))
-    arguments = prefill_case(tokens=33, heads=16, dim=128)
+    arguments = prefill_case(tokens=33, heads=heads)
     arguments[7][:4] = torch.tensor([-math.inf, 40.0, -1e4, 0.0], device=CUDA)
-    actual = sparse_prefill_triton(*arguments, 0.1, return_lse=True)
+    actual = sparse_prefill_triton(*arguments, 0.04, return_lse=True, path=path)
     upcast = [a.double() if a.is_floating_point() else a for a in arguments]
-    expected, expected_lse = naive_sparse_prefill(*upcast, 0.1, return_lse=True)
+    expected, expected_lse = naive_sparse_prefill(*upcast, 0.04, return_lse=True)
     torch.testing.assert_close(actual[0].double(), expected, rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(actual[1].double(), expected_lse, rtol=1e-3, atol=2e-3)
 
@@ -189,18 +209,20 @@ def guarded_empty_like(blocks):
     return allocate
 
 
-@pytest.mark.parametrize(("heads", "dim"), [(128, 512), (20, 40)])
+@pytest.mark.parametrize(("heads", "dim"), [(128, 512), (16, 512), (20, 40)])
 @pytest.mark.parametrize("splits", [None, 1, 4])
-def test_every_element_is_written_and_nothing_around(monkeypatch, heads, dim, splits):
+def test_every_element_is_written_and_nothing_around(monkeypatch, heads, dim, splits, path):
+    if dim != 512 and path == "hopper":
+        pytest.skip("the Hopper kernels have one head dim")
     blocks = []
     monkeypatch.setattr("tensorpact_kernels.sparse_prefill.launch.torch.empty_like", guarded_empty_like(blocks))
     arguments = prefill_case(heads=heads, dim=dim)
     arguments[1] = torch.cat([arguments[1], torch.full((5, dim), math.nan, device=CUDA).to(arguments[1].dtype)])
     before = [a.clone() for a in arguments]
     if splits is None:
-        out = sparse_prefill_triton(*arguments, dim**-0.5)
+        out = sparse_prefill_triton(*arguments, dim**-0.5, path=path)
     else:
-        out = sparse_decode_triton(*arguments[:4], arguments[7], dim**-0.5, kv_splits=splits)
+        out = sparse_decode_triton(*arguments[:4], arguments[7], dim**-0.5, kv_splits=splits, path=path)
     assert out.isfinite().all()
     assert (blocks[0][:GUARD] == 7.0).all()
     assert (blocks[0][-GUARD:] == 7.0).all()
@@ -209,11 +231,11 @@ def test_every_element_is_written_and_nothing_around(monkeypatch, heads, dim, sp
 
 @pytest.mark.parametrize("splits", [None, 1, 2, 7, 32])
 @pytest.mark.parametrize(("heads", "tokens"), [(16, 5), (128, 5), (16, 256)])
-def test_decode(heads, tokens, splits):
+def test_decode(heads, tokens, splits, path):
     q, pool, _, sink = tensors(tokens, heads, 512, 20011, 1)
     counts = [0 if t % 5 == 3 else 128 + 997 * t % 4000 for t in range(tokens)]
     arguments = [q, pool, *random_lists(counts, len(pool)), sink]
-    actual = sparse_decode_triton(*arguments, 512**-0.5, return_lse=True, kv_splits=splits)
+    actual = sparse_decode_triton(*arguments, 512**-0.5, return_lse=True, kv_splits=splits, path=path)
     assert_as_close_as_plain_half(actual, naive_sparse_decode, arguments, 512**-0.5)
 
 
@@ -231,7 +253,7 @@ def test_decode_of_a_quantised_pool(heads, splits):
     assert_as_close_as_plain_half(actual, naive_sparse_decode, [q, plain, *lists, sink], 512**-0.5)
 
 
-def test_strided_inputs():
+def test_any_strides():
     plain = prefill_case(heads=20, dim=40)
     strided = []
     for value in plain:
@@ -241,45 +263,75 @@ def test_strided_inputs():
     assert torch.equal(sparse_prefill_triton(*strided, 0.2), sparse_prefill_triton(*plain, 0.2))
 
 
-def test_offsets_beyond_31_bits():
-    stride, rows = 1 << 20, 2500
-    storage = torch.zeros(stride * (rows - 1) + 64, device=CUDA, dtype=torch.bfloat16)
-    pool = storage.as_strided((rows, 64), (stride, 1))
-    pool.copy_(torch.randn(rows, 64, device=CUDA))
+def padded_rows(tensor, pad):
+    wide = torch.full((*tensor.shape[:-1], tensor.shape[-1] + pad), -1, device=CUDA).to(tensor.dtype)
+    wide[..., : tensor.shape[-1]] = tensor
+    return wide[..., : tensor.shape[-1]]
+
+
+@pytest.mark.parametrize("heads", [16, 128])
+@pytest.mark.parametrize("pad", [0, 8, 1])
+def test_strided_rows_and_lists_of_the_models_head_dim(heads, pad):
+    plain = prefill_case(heads=heads)
+    strided = [value.repeat_interleave(2)[::2] if value.ndim == 1 else padded_rows(value, pad) for value in plain]
+    strided[0] = torch.cat([strided[0], strided[0]], dim=1)[:, :heads]
+    if pad:
+        strided[0] = padded_rows(strided[0], pad)
+    out, lse = sparse_prefill_triton(*strided, 0.04, return_lse=True)
+    expected, expected_lse = sparse_prefill_triton(*plain, 0.04, return_lse=True, path="portable")
+    torch.testing.assert_close(out, expected, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(lse, expected_lse, rtol=1e-3, atol=2e-3)
+
+
+def test_rows_that_are_not_copied_in_vectors_take_the_portable_kernel():
+    plain = torch.zeros(3, 16, 512, device=CUDA, dtype=torch.bfloat16)
+    assert not launch_hopper.applies(plain.float())
+    assert not launch_hopper.applies(plain[:, :, :256])
+    assert not launch_hopper.applies(plain, padded_rows(plain[0], 1))
+    assert not launch_hopper.applies(plain, plain.flatten()[1 : 1 + 512 * 3].view(3, 512))
+    assert not launch_hopper.applies(plain, plain[0].half())
+
+
+@pytest.mark.parametrize("heads", [16, 64])
+def test_offsets_beyond_31_bits(heads, path):
+    stride, rows, dim = 1 << 20, 2500, 512
+    storage = torch.zeros(stride * (rows - 1) + dim, device=CUDA, dtype=torch.bfloat16)
+    pool = storage.as_strided((rows, dim), (stride, 1))
+    pool.copy_(torch.randn(rows, dim, device=CUDA))
     compact = pool.clone()
     indices = torch.arange(rows - 300, rows, device=CUDA, dtype=torch.int32)
     indptr = torch.tensor([0, 100, 300], device=CUDA, dtype=torch.int32)
-    q, _, kv, sink = tensors(2, 16, 64, 1, 3)
+    q, _, kv, sink = tensors(2, heads, dim, 1, 3)
     tail = [kv, indices[:0], torch.zeros_like(indptr), sink]
-    far = sparse_prefill_triton(q, pool, indices, indptr, *tail, 0.1)
-    assert torch.equal(far, sparse_prefill_triton(q, compact, indices, indptr, *tail, 0.1))
-    storage = torch.zeros((1 << 31) + 16 * 64, device=CUDA, dtype=torch.bfloat16)
-    wide_q = storage.as_strided((2, 16, 64), (1 << 31, 64, 1))
+    near = sparse_prefill_triton(q, compact, indices, indptr, *tail, 0.04, path=path)
+    assert torch.equal(sparse_prefill_triton(q, pool, indices, indptr, *tail, 0.04, path=path), near)
+    storage = torch.zeros((1 << 31) + heads * dim, device=CUDA, dtype=torch.bfloat16)
+    wide_q = storage.as_strided((2, heads, dim), (1 << 31, dim, 1))
     wide_q.copy_(q)
-    far = sparse_prefill_triton(wide_q, compact, indices, indptr, *tail, 0.1)
-    assert torch.equal(far, sparse_prefill_triton(q, compact, indices, indptr, *tail, 0.1))
+    assert torch.equal(sparse_prefill_triton(wide_q, compact, indices, indptr, *tail, 0.04, path=path), near)
 
 
-def test_more_tokens_than_a_grid_axis_holds():
+def test_more_tokens_than_a_grid_axis_holds(path):
     tokens = 70_001
-    q, pool, kv, sink = tensors(tokens, 2, 16, 101, 7)
+    q, pool, kv, sink = tensors(tokens, 2, 512, 101, 7)
     lists = random_lists([3] * tokens, 101)
     extend = torch.empty(0, device=CUDA, dtype=torch.int32), torch.zeros(tokens + 1, device=CUDA, dtype=torch.int32)
-    out = sparse_prefill_triton(q, pool, *lists, kv, *extend, sink, 0.3)
-    upcast = naive_sparse_prefill(q.double(), pool.double(), *lists, kv.double(), *extend, sink.double(), 0.3)
+    out = sparse_prefill_triton(q, pool, *lists, kv, *extend, sink, 0.04, path=path)
+    upcast = naive_sparse_prefill(q.double(), pool.double(), *lists, kv.double(), *extend, sink.double(), 0.04)
     assert (out.double() - upcast).norm() / upcast.norm() < 1e-2
 
 
+@pytest.mark.parametrize("heads", [16, 128])
 @pytest.mark.parametrize("splits", [None, 1, 4])
-def test_capture_and_replay_without_a_sync(splits):
-    arguments = prefill_case(tokens=19, heads=16)
+def test_capture_and_replay_without_a_sync(splits, heads, path):
+    arguments = prefill_case(tokens=19, heads=heads)
     if splits is not None:
         arguments = [*arguments[:4], arguments[7]]
 
     def call():
         if splits is None:
-            return sparse_prefill_triton(*arguments, 512**-0.5)
-        return sparse_decode_triton(*arguments, 512**-0.5, kv_splits=splits)
+            return sparse_prefill_triton(*arguments, 512**-0.5, path=path)
+        return sparse_decode_triton(*arguments, 512**-0.5, kv_splits=splits, path=path)
 
     call()
     torch.cuda.set_sync_debug_mode("error")
@@ -291,9 +343,10 @@ def test_capture_and_replay_without_a_sync(splits):
     with torch.cuda.graph(graph):
         captured = call()
     arguments[0].copy_(torch.randn_like(arguments[0]))
-    captured.fill_(math.nan)
-    graph.replay()
-    assert torch.equal(captured, call())
+    for _ in range(3):
+        captured.fill_(math.nan)
+        graph.replay()
+        assert torch.equal(captured, call())
 
 
 def test_runs_on_the_current_stream():
@@ -318,9 +371,10 @@ def test_runs_on_the_device_of_its_tensors():
     assert torch.equal(sparse_prefill_triton(*other, 512**-0.5).cpu(), expected.cpu())
 
 
+@pytest.mark.parametrize("dim", [64, 512])
 @pytest.mark.parametrize("dimension", ["tokens", "heads", "rows", "new"])
-def test_empty_dimensions(dimension):
-    shape = {"tokens": 3, "heads": 16, "dim": 64, "rows": 11, "new": 5} | {dimension: 0}
+def test_empty_dimensions(dimension, dim):
+    shape = {"tokens": 3, "heads": 16, "dim": dim, "rows": 11, "new": 5} | {dimension: 0}
     q, pool, kv, sink = tensors(**shape)
     lists = random_lists([4] * shape["tokens"], shape["rows"]), random_lists([2] * shape["tokens"], shape["new"])
     out, lse = sparse_prefill_triton(q, pool, *lists[0], kv, *lists[1], sink, 0.1, return_lse=True)

@@ -7,8 +7,18 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402  triton may be missing
 from triton.compiler import ASTSource  # noqa: E402
 
-from tensorpact_kernels.sparse_prefill import device  # noqa: E402
-from tensorpact_kernels.sparse_prefill.launch import COMBINE_COLUMNS, decode_config, padded, prefill_config  # noqa: E402
+from tensorpact_kernels.sparse_prefill import device, device_split  # noqa: E402
+from tensorpact_kernels.sparse_prefill.launch import decode_config, prefill_config  # noqa: E402
+from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine_columns, padded  # noqa: E402
+
+try:
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    from tensorpact_kernels.sparse_prefill import device_hopper, device_hopper_narrow
+except (ImportError, AttributeError) as error:
+    GLUON = f"this Triton's Gluon lacks what the Hopper kernels use: {error}"
+else:
+    GLUON = None
 
 SHARED_LIMIT = 227 * 1024
 CONTIGUOUS = ("_stride_dim", "_indices_stride", "_indptr_stride", "indices_stride", "indptr_stride", "sink_stride")
@@ -16,7 +26,7 @@ CONTIGUOUS = ("_stride_dim", "_indices_stride", "_indptr_stride", "indices_strid
 pytestmark = pytest.mark.skipif(triton.knobs.runtime.interpret, reason="the interpreter replaces the compiler")
 
 
-def compile_for_hopper(kernel, config, *, optional=(), types=None, **constants):
+def compile_for_hopper(kernel, config, *, optional=(), types=None, make_source=ASTSource, **constants):
     """Compile for dense inputs with strides that are multiples of 16, as run-time specialisation sees them."""
     types = types or {}
     signature, values, attributes = {}, {}, {}
@@ -24,7 +34,8 @@ def compile_for_hopper(kernel, config, *, optional=(), types=None, **constants):
         if name in constants:
             signature[name], values[(position,)] = "constexpr", constants[name]
         elif name.endswith("_ptr"):
-            if name in ("lse_ptr", "scales_ptr") and name not in optional:
+            partial = name.startswith("partial_") and constants.get("SPLIT") is False
+            if (partial or name in ("lse_ptr", "scales_ptr")) and name not in optional:
                 signature[name], values[(position,)] = "constexpr", None
                 continue
             default = "*i32" if "ind" in name else "*fp32" if name[:4] in ("sink", "lse_", "part", "scal") else "*bf16"
@@ -38,8 +49,10 @@ def compile_for_hopper(kernel, config, *, optional=(), types=None, **constants):
             signature[name] = "i32"
             if "stride" in name:
                 attributes[(position,)] = [["tt.divisibility", 16]]
-    source = ASTSource(fn=kernel, signature=signature, constexprs=values, attrs=attributes)
-    options = {"num_warps": config.num_warps, "num_stages": config.num_stages} if config else {"num_warps": 4}
+    source = make_source(fn=kernel, signature=signature, constexprs=values, attrs=attributes)
+    options = {"num_warps": constants.get("num_warps", 4)}
+    if config:
+        options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
@@ -94,15 +107,50 @@ def test_decode_of_a_quantised_pool(heads):
     assert kernel.metadata.shared <= SHARED_LIMIT
 
 
+@pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("splits", [2, 5, 64])
-def test_combine(splits):
+def test_combine(splits, early):
     constants = {
         "HEADS": 16,
         "HEAD_DIM": 512,
         "BLOCK_S": 1 << (splits - 1).bit_length(),
-        "BLOCK_C": COMBINE_COLUMNS,
+        "BLOCK_C": combine_columns(splits, 512),
+        "EARLY": early,
     }
-    compile_for_hopper(device.sparse_combine_kernel, None, optional=["lse_ptr"], **constants)
+    kernel = compile_for_hopper(device_split.sparse_combine_kernel, None, optional=["lse_ptr"], **constants)
+    assert ("griddepcontrol.wait" in kernel.asm["ptx"]) == early
+    assert "ld.global.v4" in kernel.asm["ptx"]
+
+
+@pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
+@pytest.mark.parametrize("extend", [False, True])
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("heads", [3, 16, 20, 128])
+def test_hopper_kernels(heads, split, extend):
+    narrow = heads <= 16
+    kernel = compile_for_hopper(
+        device_hopper_narrow.sparse_narrow_kernel if narrow else device_hopper.sparse_wide_kernel,
+        None,
+        make_source=GluonASTSource,
+        optional=["lse_ptr"],
+        HEADS=heads,
+        BLOCK_H=16 if narrow else 64,
+        BLOCK_D=512,
+        BLOCK_K=64,
+        EXTEND=extend,
+        SPLIT=split,
+        num_warps=4 if narrow else 8,
+    )
+    assert kernel.metadata.shared <= SHARED_LIMIT
+    assert "wgmma" in kernel.asm["ptx"]
+    assert "cp.async.cg.shared.global [" in kernel.asm["ptx"], "the rows are not copied in 16-byte pieces"
+    assert ("griddepcontrol.launch_dependents" in kernel.asm["ptx"]) == split
+
+
+def test_splits_fill_the_device_and_no_more():
+    assert [choose_splits(blocks, 64, 132) for blocks in (1, 16, 64, 132, 256)] == [64, 8, 2, 1, 1]
+    assert choose_splits(1, 1, 132) == 1
+    assert choose_splits(1000, 64, 132) == 1
 
 
 def test_tiles_fit_shared_memory_and_registers():

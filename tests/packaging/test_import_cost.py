@@ -1,6 +1,8 @@
 """`import tensorpact` is cheap and leaves the optional dependencies alone."""
 
 import json
+import os
+import pathlib
 import subprocess
 import sys
 
@@ -18,17 +20,21 @@ print(json.dumps({"spent": spent, "new": sorted({name.split(".")[0] for name in 
 """
 
 
-def probe() -> tuple[float, set[str]]:
+def probe(cache: pathlib.Path) -> tuple[float, set[str]]:
     """Import tensorpact in a fresh process; return the seconds it added and the top-level packages it pulled in."""
-    out = subprocess.run([sys.executable, "-c", PROBE], check=True, capture_output=True, text=True).stdout
+    # What users have is compiled once; an environment that forbids bytecode would measure the compiler.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(cache)
+    command = [sys.executable, "-c", PROBE]
+    out = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
     seen = json.loads(out)
     return seen["spent"], set(seen["new"])
 
 
-def test_import_adds_little():
+def test_import_adds_little(tmp_path: pathlib.Path):
     fastest = float("inf")
     for _ in range(TRIES):  # the best of several: the first writes bytecode, and the machine may be busy
-        spent, new = probe()
+        spent, new = probe(tmp_path)
         assert new & LEFT_ALONE == set()
         fastest = min(fastest, spent)
         if fastest < LIMIT_S:

@@ -1,5 +1,9 @@
 """Triton kernels for sparse attention over gathered rows (K and V are the same row)."""
 
+# Triton has no stubs, and pyright sees the parameters of a device function as untyped.
+# pyright: reportMissingTypeStubs=false, reportMissingParameterType=false, reportUnknownParameterType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from typing import no_type_check
 
 import triton
@@ -36,11 +40,30 @@ def _indices_at(indices_ptr, indices_stride, position, end):
 
 @no_type_check
 @triton.jit
+def _no_sums(BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Return empty sums of weights: by head and key where a sum over keys crosses warps, else by head."""
+    if BLOCK_H <= 32:
+        return tl.zeros((BLOCK_H, BLOCK_K), dtype=tl.float32)
+    else:  # noqa: RET505  a return under a constexpr test needs its other arm
+        return tl.zeros((BLOCK_H,), dtype=tl.float32)
+
+
+@no_type_check
+@triton.jit
+def _total(sums):
+    """Return the sums of weights by head."""
+    if len(sums.shape) == 2:
+        sums = tl.sum(sums, axis=1)
+    return sums
+
+
+@no_type_check
+@triton.jit
 def _attend_rows(
     q,
     acc,
     row_max,
-    row_sum,
+    sums,
     rows_ptr,
     rows_stride_row,
     rows_stride_dim,
@@ -60,6 +83,7 @@ def _attend_rows(
     UPCAST: tl.constexpr,
 ):
     """Fold one index list into the running softmax of a block of heads."""
+    LATE_SUM: tl.constexpr = len(sums.shape) == 2
     dims = tl.arange(0, BLOCK_D)
     dim_offsets = dims.to(tl.int64) * rows_stride_dim
     keys = tl.arange(0, BLOCK_K)
@@ -92,19 +116,22 @@ def _attend_rows(
         new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)
         correction = tl.exp2(row_max - new_max)
         weights = tl.exp2(scores * scale_log2 - new_max[:, None])
-        row_sum = row_sum * correction + tl.sum(weights, axis=1)
+        if LATE_SUM:
+            sums = sums * correction[:, None] + weights
+        else:
+            sums = sums * correction + tl.sum(weights, axis=1)
         acc = acc * correction[:, None]
         if UPCAST:
             acc = tl.dot(weights.to(half).to(tl.float32), tile.to(tl.float32), acc, input_precision="ieee")
         else:
             acc = tl.dot(weights.to(half), tile, acc)
         row_max = new_max
-    return acc, row_max, row_sum
+    return acc, row_max, sums
 
 
 @no_type_check
 @triton.jit
-def _with_sink(acc, row_max, row_sum, sink):
+def with_sink(acc, row_max, row_sum, sink):
     """Normalise by a denominator that includes the sink; also return its natural log."""
     sink_log2 = sink.to(tl.float32) * LOG2_E
     new_max = tl.maximum(row_max, sink_log2)
@@ -172,24 +199,24 @@ def sparse_prefill_kernel(
 
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
-    row_sum = tl.zeros((BLOCK_H,), dtype=tl.float32)
+    sums = _no_sums(BLOCK_H, BLOCK_K)
     begin, end = _span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
-    acc, row_max, row_sum = _attend_rows(
-        q, acc, row_max, row_sum,
+    acc, row_max, sums = _attend_rows(
+        q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, None, 0, 0,
         prefix_indices_ptr, prefix_indices_stride, begin, end, scale_log2,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
     begin, end = _span(extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices)
-    acc, row_max, row_sum = _attend_rows(
-        q, acc, row_max, row_sum,
+    acc, row_max, sums = _attend_rows(
+        q, acc, row_max, sums,
         kv_ptr, kv_stride_row, kv_stride_dim, num_kv_rows, None, 0, 0,
         extend_indices_ptr, extend_indices_stride, begin, end, scale_log2,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
 
     sink = tl.load(sink_ptr + heads.to(tl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
-    out, lse = _with_sink(acc, row_max, row_sum, sink)
+    out, lse = with_sink(acc, row_max, _total(sums), sink)
     out_offsets = token * out_stride_token + head_offsets * out_stride_head + dim_offsets * out_stride_dim
     tl.store(out_ptr + out_offsets, out.to(q.dtype), mask=tile_mask)
     if lse_ptr is not None:
@@ -256,9 +283,9 @@ def sparse_decode_kernel(
     q = tl.load(q_ptr + q_offsets, mask=tile_mask, other=0.0)
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
-    row_sum = tl.zeros((BLOCK_H,), dtype=tl.float32)
-    acc, row_max, row_sum = _attend_rows(
-        q, acc, row_max, row_sum,
+    sums = _no_sums(BLOCK_H, BLOCK_K)
+    acc, row_max, sums = _attend_rows(
+        q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, scales_ptr, scales_stride_row, scales_stride_group,
         indices_ptr, indices_stride, begin, end, scale_log2,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
@@ -266,7 +293,7 @@ def sparse_decode_kernel(
 
     if not SPLIT:
         sink = tl.load(sink_ptr + heads.to(tl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
-        out, lse = _with_sink(acc, row_max, row_sum, sink)
+        out, lse = with_sink(acc, row_max, _total(sums), sink)
         out_offsets = token * out_stride_token + head_offsets * out_stride_head + dim_offsets * out_stride_dim
         tl.store(out_ptr + out_offsets, out.to(q.dtype), mask=tile_mask)
         if lse_ptr is not None:
@@ -274,55 +301,7 @@ def sparse_decode_kernel(
     else:
         partial = (token * HEADS + heads) * num_splits + split
         tl.store(partial_max_ptr + partial, row_max, mask=heads < HEADS)
-        tl.store(partial_sum_ptr + partial, row_sum, mask=heads < HEADS)
+        tl.store(partial_sum_ptr + partial, _total(sums), mask=heads < HEADS)
         # An empty split leaves its accumulator unwritten; the combine kernel never reads it.
         filled = tile_mask & (begin < end)
         tl.store(partial_acc_ptr + partial[:, None] * HEAD_DIM + dim_offsets, acc, mask=filled)
-
-
-@no_type_check
-@triton.jit(do_not_specialize=["num_splits"], do_not_specialize_on_alignment=["sink_ptr", "lse_ptr"])
-def sparse_combine_kernel(
-    partial_acc_ptr,
-    partial_max_ptr,
-    partial_sum_ptr,
-    sink_ptr,
-    out_ptr,
-    lse_ptr,
-    num_splits,
-    out_stride_token,
-    out_stride_head,
-    out_stride_dim,
-    sink_stride,
-    HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_S: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-):
-    """Merge the splits of one token and head, for one chunk of columns."""
-    chunks: tl.constexpr = (HEAD_DIM + BLOCK_C - 1) // BLOCK_C
-    pair = (tl.program_id(0) // chunks).to(tl.int64)
-    chunk = tl.program_id(0) % chunks
-    token = pair // HEADS
-    head = pair % HEADS
-    splits = tl.arange(0, BLOCK_S)
-    dims = chunk * BLOCK_C + tl.arange(0, BLOCK_C)
-    row_max = tl.load(partial_max_ptr + pair * num_splits + splits, mask=splits < num_splits, other=LOWEST)
-    row_sum = tl.load(partial_sum_ptr + pair * num_splits + splits, mask=splits < num_splits, other=0.0)
-    # A NaN sum is not equal to zero, so a poisoned split stays in.
-    used = row_sum != 0.0
-    acc_offsets = (pair * num_splits + splits)[:, None] * HEAD_DIM + dims[None, :]
-    acc_mask = used[:, None] & (dims < HEAD_DIM)[None, :]
-    acc = tl.load(partial_acc_ptr + acc_offsets, mask=acc_mask, other=0.0)
-
-    peak = tl.max(row_max, axis=0)
-    weights = tl.exp2(row_max - peak)
-    merged = tl.sum(acc * weights[:, None], axis=0)
-    total = tl.sum(row_sum * weights, axis=0)
-    sink = tl.load(sink_ptr + head * sink_stride)
-    out, lse = _with_sink(merged[None, :], peak + tl.zeros((1,), tl.float32), total + tl.zeros((1,), tl.float32), sink)
-    out_offsets = token * out_stride_token + head * out_stride_head + dims.to(tl.int64) * out_stride_dim
-    tl.store(out_ptr + out_offsets[None, :], out.to(out_ptr.dtype.element_ty), mask=(dims < HEAD_DIM)[None, :])
-    if lse_ptr is not None:
-        if chunk == 0:
-            tl.store(lse_ptr + pair + tl.arange(0, 1), lse)

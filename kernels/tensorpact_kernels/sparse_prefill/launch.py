@@ -3,19 +3,24 @@
 Nothing here reads a tensor's contents, so every launcher can run inside a CUDA graph.
 """
 
+# Triton has no stubs, and the launch options are no parameters of the kernel.
+# pyright: reportMissingTypeStubs=false, reportCallIssue=false, reportUnknownVariableType=false
+
 import contextlib
-import functools
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-LOG2_E = 1.4426950408889634
-COMBINE_COLUMNS = 128
-MAX_SPLITS = 64
+from tensorpact_kernels.sparse_prefill import launch_hopper
+from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, padded, partials, programs_at_once
 
-_INTERPRETED_PROGRAMS = 8
+LOG2_E = 1.4426950408889634
+
+Path = Literal["portable", "hopper"]
+"""Which kernels run: Triton's on any device, or the ones for Hopper's matrix instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +66,6 @@ def decode_config(heads: int, head_dim: int, *, quantised: bool) -> TileConfig:
     return TileConfig(block_h, 32 if columns > 256 else 64, 4, 3)
 
 
-def decode_splits(tokens: int, heads: int, num_indices: int, config: TileConfig, programs: int) -> int:
-    """Choose how many programs share a token's rows.
-
-    Args:
-        tokens: Tokens of the call.
-        heads: Query heads.
-        num_indices: Allocated length of the index buffer; it bounds the mean list length without a device read.
-        config: Tile of the decode kernel.
-        programs: Programs that fill the device.
-    """
-    base = tokens * math.ceil(heads / config.block_h)
-    mean_steps = math.ceil(num_indices / (tokens * config.block_k))
-    return max(1, min(programs // max(base, 1), mean_steps, MAX_SPLITS))
-
-
-def padded(size: int) -> int:
-    """Return the next power of two that a matrix instruction accepts."""
-    return max(16, 1 << (size - 1).bit_length())
-
-
 def sparse_prefill_triton(
     q: Tensor,
     unified_kv: Tensor,
@@ -94,6 +79,7 @@ def sparse_prefill_triton(
     *,
     return_lse: bool = False,
     config: TileConfig | None = None,
+    path: Path | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attend each token to its pool rows and its new rows under one softmax with a sink.
 
@@ -108,16 +94,22 @@ def sparse_prefill_triton(
         attn_sink: Natural-log logit per head that joins the denominator and carries no value.
         softmax_scale: Positive factor on the scores, not on the sink.
         return_lse: Also return the natural log of the denominator, sink included.
-        config: Tile to use instead of the chosen one.
+        config: Tile to use instead of the chosen one; portable kernel only.
+        path: Kernels to use, instead of the best that apply.
     """
     from tensorpact_kernels.sparse_prefill import device
 
     tokens, heads, dim = q.shape
     out = torch.empty_like(q)
     lse = torch.empty((tokens, heads), dtype=torch.float32, device=q.device) if return_lse else None
-    if out.numel():
-        tile = config or prefill_config(heads, dim)
-        with _on(q.device):
+    if not out.numel():
+        return out if lse is None else (out, lse)
+    with _on(q.device):
+        if _takes_hopper(path, config, q, unified_kv, kv):
+            prefix, extend = (kv_indices_prefix, kv_indptr_prefix), (kv_indices_extend, kv_indptr_extend)
+            launch_hopper.attend(q, unified_kv, prefix, kv, extend, attn_sink, softmax_scale, out, lse, splits=1)
+        else:
+            tile = config or prefill_config(heads, dim)
             device.sparse_prefill_kernel[(tokens * math.ceil(heads / tile.block_h),)](
                 q,
                 unified_kv,
@@ -168,6 +160,7 @@ def sparse_decode_triton(
     return_lse: bool = False,
     kv_splits: int | None = None,
     config: TileConfig | None = None,
+    path: Path | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attend each token to its pool rows under a softmax with a sink.
 
@@ -181,7 +174,9 @@ def sparse_decode_triton(
         kv_scales: One scale per row and group of 64 columns, rounded to the dtype of ``q`` before use.
         return_lse: Also return the natural log of the denominator, sink included.
         kv_splits: Programs that share a token's rows, instead of the chosen number.
-        config: Tile to use instead of the chosen one; the place of the public ``block_h`` and ``block_k``.
+        config: Tile to use instead of the chosen one; portable kernel only. The place of the public ``block_h`` and
+            ``block_k``.
+        path: Kernels to use, instead of the best that apply.
     """
     from tensorpact_kernels.sparse_prefill import device
 
@@ -190,11 +185,18 @@ def sparse_decode_triton(
     lse = torch.empty((tokens, heads), dtype=torch.float32, device=q.device) if return_lse else None
     if not out.numel():
         return out if lse is None else (out, lse)
-    tile = config or decode_config(heads, dim, quantised=kv_scales is not None)
-    splits = kv_splits or decode_splits(tokens, heads, kv_indices.shape[0], tile, _programs(q.device, tile.block_h))
-    partial_acc, partial_max, partial_sum = _partials(q, splits)
     with _on(q.device):
-        device.sparse_decode_kernel[(tokens * math.ceil(heads / tile.block_h) * splits,)](
+        if kv_scales is None and _takes_hopper(path, config, q, unified_kv):
+            lists = kv_indices, kv_indptr
+            launch_hopper.attend(q, unified_kv, lists, None, None, attn_sink, softmax_scale, out, lse, kv_splits)
+            return out if lse is None else (out, lse)
+        tile = config or decode_config(heads, dim, quantised=kv_scales is not None)
+        blocks = tokens * math.ceil(heads / tile.block_h)
+        steps = math.ceil(kv_indices.shape[0] / (tokens * tile.block_k))
+        at_once = programs_at_once(q.device, 1 if tile.block_h == 64 else 2)
+        splits = kv_splits or choose_splits(blocks, steps, at_once)
+        partial = partials(q, splits)
+        device.sparse_decode_kernel[(blocks * splits,)](
             q,
             unified_kv,
             kv_indices,
@@ -203,9 +205,7 @@ def sparse_decode_triton(
             kv_scales,
             out,
             lse,
-            partial_acc,
-            partial_max,
-            partial_sum,
+            *partial,
             float(softmax_scale) * LOG2_E,
             unified_kv.shape[0],
             kv_indices.shape[0],
@@ -228,24 +228,7 @@ def sparse_decode_triton(
             num_warps=tile.num_warps,
             num_stages=tile.num_stages,
         )
-        if splits > 1:
-            columns = min(COMBINE_COLUMNS, padded(dim))
-            device.sparse_combine_kernel[(tokens * heads * math.ceil(dim / columns),)](
-                partial_acc,
-                partial_max,
-                partial_sum,
-                attn_sink,
-                out,
-                lse,
-                splits,
-                *out.stride(),
-                *attn_sink.stride(),
-                HEADS=heads,
-                HEAD_DIM=dim,
-                BLOCK_S=1 << (splits - 1).bit_length(),
-                BLOCK_C=columns,
-                num_warps=4,
-            )
+        combine(partial, attn_sink, out, lse, early=False)
     return out if lse is None else (out, lse)
 
 
@@ -254,26 +237,10 @@ def _wide_config(columns: int) -> TileConfig:
     return TileConfig(16, 32 if columns == 1024 else 16, 8, 2 if columns <= 2048 else 1)
 
 
-def _partials(q: Tensor, splits: int) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return float32 room for each split's accumulator, maximum and sum; none for a single split."""
-    if splits == 1:
-        return None, None, None
-    tokens, heads, dim = q.shape
-    acc = torch.empty((tokens, heads, splits, dim), dtype=torch.float32, device=q.device)
-    statistics = torch.empty((2, tokens, heads, splits), dtype=torch.float32, device=q.device)
-    return acc, statistics[0], statistics[1]
-
-
-def _programs(device: torch.device, block_h: int) -> int:
-    """Return how many programs fill the device at once."""
-    if device.type != "cuda":
-        return _INTERPRETED_PROGRAMS
-    return _multiprocessors(device.index) * (1 if block_h == 64 else 2)
-
-
-@functools.cache
-def _multiprocessors(index: int) -> int:
-    return int(torch.cuda.get_device_properties(index).multi_processor_count)
+def _takes_hopper(path: Path | None, config: TileConfig | None, q: Tensor, *rows: Tensor) -> bool:
+    if path is None:
+        return config is None and launch_hopper.applies(q, *rows)
+    return path == "hopper"
 
 
 def _on(device: torch.device) -> contextlib.AbstractContextManager[object]:

@@ -9,7 +9,9 @@ import torch
 
 import tensorpact._modes as modes
 from tensorpact._annotations import EMPTY, Parameter
+from tensorpact._results import Kind, kind_of
 
+from .containers import write_container
 from .memory import PATIENCE, Memory, repeats
 from .plan import GuardPlan, is_required
 from .runtime import Broken, overlaps
@@ -18,12 +20,13 @@ from .tensors import write_scalar, write_tensor, write_unremembered
 from .writer import GuardSource, Writer, call_text, signature_text, unless
 
 
-def write_source(plan: GuardPlan, label: str) -> GuardSource:
+def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSource:
     """Text of a guard; the same plan gives the same text.
 
     Args:
         plan: What the guard has to do.
         label: Module and qualified name of the function.
+        kind: What calling the function gives; a coroutine function stays one, and so does a generator.
     """
     writer = Writer(plan)
     if plan.interpreted:
@@ -37,15 +40,15 @@ def write_source(plan: GuardPlan, label: str) -> GuardSource:
     arguments = call_text(parameters)
     p = writer.prefix
     everything = ", ".join(x.name for x in parameters) + ("," if len(parameters) == 1 else "")
-    returned = f"return {p}body({arguments})"
+    returned = _return_text(kind, f"{p}body({arguments})")
     fields = [f"        {writer.var(f.name)} = {f.name}" for f in plan.terms.signature.parameters if f.is_field]
     head = [
-        f"def guarded({signature_text(parameters)}):",
+        f"{_def_text(kind)} guarded({signature_text(parameters)}):",
         f"    if {p}modes.current:",
         f"        if {p}modes.current == {modes.OFF}:",
-        f"            return {p}body({arguments})",
+        f"            {returned}",
         f"        if not {p}is_compiling():",
-        f"            return {p}reference({arguments})",
+        f"            {_return_text(kind, f'{p}reference({arguments})')}",
     ]
     if remembered:
         head += [
@@ -74,6 +77,15 @@ def write_source(plan: GuardPlan, label: str) -> GuardSource:
     return GuardSource(
         "\n".join([*head, "    try:", *fields, *checks, *tail]) + "\n", values, f"<tensorpact guard {label}>"
     )
+
+
+def _def_text(kind: Kind) -> str:
+    return "async def" if kind == "coroutine" else "def"
+
+
+def _return_text(kind: Kind, call: str) -> str:
+    forms = {"coroutine": "return await {}", "generator": "return (yield from {})"}
+    return forms.get(kind, "return {}").format(call)
 
 
 def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
@@ -149,11 +161,14 @@ def write_checks(w: Writer) -> None:
             w.line(f"elif not ({allowed}):")
             w.line(f"    raise {w.value('Broken', Broken)}")
     for name in plan.conditions:
-        axes = terms.bare.get(name, ())
-        if axes and all(a.dim.broadcast for a in axes) and name not in terms.lets:
-            present = " or ".join(w.given(a.parameter) if not is_required(a.parameter) else "True" for a in axes)
+        loose = [a for a in terms.bare.get(name, ()) if a.dim.broadcast and not a.dim.variadic]
+        if loose and name not in terms.lets:
+            present = " or ".join(w.given(a.parameter) if not is_required(a.parameter) else "True" for a in loose)
             w.later.append(("", f"!{w.dim(name)} = 1 if {w.dim(name)} is None and ({present}) else {w.dim(name)}"))
     write_later(w, lambda text: not reads_let(w, text))
+    # A loop compares at once what it binds, so all that is bound outside comes first.
+    for parameter in terms.nested:
+        write_container(w, parameter)
     for index, clause, outer in plan.statements:
         write_statement(w, index, clause, outer)
     write_later(w, lambda text: True)
@@ -214,13 +229,14 @@ def shim_source(plan: GuardPlan, label: str) -> GuardSource:
 
 def unready_source(body: Callable[..., Any], label: str) -> GuardSource:
     """Text of a method that builds its guard at the first call."""
+    kind = kind_of(body)
     parameters = [
         Parameter(p.name, p.kind, p.default, EMPTY, None, EMPTY, True)
         for p in inspect.signature(body).parameters.values()
     ]
     text = (
-        f"def unready({signature_text(parameters)}):\n"
-        f"    return _build({parameters[0].name})({call_text(parameters)})\n"
+        f"{_def_text(kind)} unready({signature_text(parameters)}):\n"
+        f"    {_return_text(kind, f'_build({parameters[0].name})({call_text(parameters)})')}\n"
         "guarded = unready\n"
     )
     return GuardSource(text, {}, f"<tensorpact guard {label} before its first call>")

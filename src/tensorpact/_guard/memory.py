@@ -155,7 +155,7 @@ def repeats(plan: GuardPlan) -> list[tuple[int, Clause, Rule | None]] | None:
         The statements in order, or None where a signature proves too little to be worth remembering.
     """
     terms = plan.terms
-    if _TensorGuards is None or plan.interpreted or terms.contract.tied or not plan.required:
+    if _TensorGuards is None or plan.interpreted or terms.contract.tied or terms.nested or not plan.required:
         return None
     if not all(is_torch(p) for p in terms.tensors) or any(p.other is not EMPTY for p in plan.maybe):
         return None

@@ -8,11 +8,12 @@ import torch
 
 from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._dims import DimKind
+from tensorpact._items import members, read_items
 from tensorpact._terms import Terms
 from tensorpact.clauses import AnyOf, Clause, Let, Require, Rule, SameDtype, lambda_parameters
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GuardPlan:
     """Plan of one guard.
 
@@ -43,7 +44,7 @@ class GuardPlan:
 
 def is_required(parameter: Parameter) -> bool:
     """Whether a valid argument is always a tensor."""
-    return parameter.tensor is not None and not parameter.optional and parameter.other is EMPTY
+    return parameter.tensor is not None and not (parameter.optional or parameter.repeated) and parameter.other is EMPTY
 
 
 def is_torch(parameter: Parameter) -> bool:
@@ -111,11 +112,46 @@ def _needs_interpretation(terms: Terms, sure: set[str]) -> bool:
     for axis in terms.expressions:
         if any(n not in known and n not in terms.lets for n in axis.dim.names):
             return True
+    if not all(is_loopable(p.hint, terms.owner) for p in terms.nested) or not all(
+        _fits_a_loop(t, terms, known) for t in terms.templates.values()
+    ):
+        return True
     return any(
-        a.dim.kind is DimKind.VARIADIC and a.dim.broadcast and not any(not b.dim.broadcast for b in axes)
+        a.dim.kind is DimKind.VARIADIC
+        and a.dim.broadcast
+        and not any(not b.dim.broadcast and is_required(b.parameter) for b in axes)
         for axes in terms.bare.values()
         for a in axes
     )
+
+
+def is_loopable(hint: Any, owner: str) -> bool:
+    """Whether a hint names one container, with such containers or plain parts inside."""
+    given = [m for m in members(hint) if m is not None and m is not type(None)]
+    found = [read_items(m, owner) for m in given]
+    if not any(found):
+        return True
+    if len(found) != 1 or found[0] is None:
+        return False
+    return all(is_loopable(inner, owner) and not _has_none(inner) for _, inner in found[0].templates())
+
+
+def _has_none(hint: Any) -> bool:
+    return any(m is None or m is type(None) for m in members(hint))
+
+
+def _fits_a_loop(template: Parameter, terms: Terms, known: set[str]) -> bool:
+    """Whether the items of a container can be compared one after the other, with nothing left for later."""
+    if template.tensor is None:
+        return True
+    if template.tensor.union or not is_torch(template) or template.other is not EMPTY:
+        return False
+    for dim in template.tensor.dims:
+        unsure = [n for n in dim.names if n not in known]
+        shared = any(a.dim.broadcast for n in unsure for a in terms.bare.get(n, ()))
+        if set(dim.names) & set(terms.lets) or (unsure and (dim.broadcast or shared or dim.expression is not None)):
+            return False
+    return True
 
 
 def _unread(terms: Terms) -> Iterator[str]:
@@ -127,7 +163,7 @@ def _unread(terms: Terms) -> Iterator[str]:
             rules += [r for _, r in clause.rules] if isinstance(clause, Let) else []
             read.update(n for r in rules for n in lambda_parameters(r))
     for name, axes in terms.bare.items():
-        if len(axes) == 1 and name not in read and name not in terms.lets:
+        if len(axes) == 1 and not axes[0].parameter.repeated and name not in read and name not in terms.lets:
             yield name
 
 

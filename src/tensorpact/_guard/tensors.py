@@ -10,7 +10,7 @@ from tensorpact.constraints import Aligned, Constraint, Contiguous, DenseLast, O
 
 from .plan import is_required, is_torch, reads_unsure
 from .runtime import DtypeFits, FormFits, Solve, WithArguments, writable
-from .writer import Writer, unless
+from .writer import Writer, unless, words
 
 
 def write_scalar(w: Writer, parameter: Parameter) -> None:
@@ -101,8 +101,7 @@ def _expression_text(w: Writer, dim: Dim) -> str:
     expression = dim.expression
     if expression is None:
         return ""
-    words = "".join(c if c.isalnum() else "_" for c in dim.text)
-    label = f"axis_{words}"
+    label = f"axis_{words(dim.text)}"
     evaluate: Callable[..., Any] = expression.function
     if expression.parts:
         evaluate = WithArguments(expression.names, expression.arguments, expression.evaluate)
@@ -196,6 +195,9 @@ def _write_axis(w: Writer, parameter: Parameter, dim: Dim, size: str) -> None:
     if known is not None:
         w.test(f"{size} == {known}")
         return
+    if parameter.repeated:
+        _write_item_axis(w, dim, size)
+        return
     if dim.kind is DimKind.FIXED:
         w.test(f"({size} == 1 or {size} == {dim.size})")
         return
@@ -233,6 +235,17 @@ def _write_axis(w: Writer, parameter: Parameter, dim: Dim, size: str) -> None:
     w.later.append((condition, equal))
 
 
+def _write_item_axis(w: Writer, dim: Dim, size: str) -> None:
+    """Compare an axis inside a loop, where nothing can wait: the plan has seen to that."""
+    if dim.broadcast:
+        expected = str(dim.size) if dim.kind is DimKind.FIXED else w.dim(dim.name)
+        w.test(f"({size} == 1 or {size} == {expected})")
+        return
+    w.line(f"if {w.dim(dim.name)} is None:")
+    w.line(f"    {w.dim(dim.name)} = {size}")
+    w.test(f"{size} == {w.dim(dim.name)}")
+
+
 def _write_union(w: Writer, parameter: Parameter) -> None:
     spec, name = parameter.tensor, parameter.name
     if spec is None:
@@ -250,7 +263,7 @@ def _write_union(w: Writer, parameter: Parameter) -> None:
     )
     limit = spec.dtypes()
     if simple:
-        shape, options = f"{w.prefix}shape_{name.replace('.', '_')}", list[str]()
+        shape, options = f"{w.prefix}shape_{words(name)}", list[str]()
         dtypes = {f.torch_dtypes() if f.dtypes is not None else None for f in spec.forms}
         if len(dtypes) == 1:
             if limit is not None:

@@ -34,6 +34,7 @@ class Writer:
         #: Where dims that a remembered signature keeps begin in it; 0 outside a match.
         self.stored = 0
         self.kept: list[str] = []
+        self.items: dict[str, str] = {}
         self.lines: list[str] = []
         self.tests: list[str] = []
         self.bound: set[str] = set()
@@ -65,13 +66,15 @@ class Writer:
 
     def value(self, label: str, value: Any) -> str:
         """Name of a global that holds a value."""
-        name = f"{self.prefix}{label.replace('.', '_')}"
+        name = f"{self.prefix}{words(label)}"
         if self.values.setdefault(name, value) is not value:
             raise RuntimeError(f"two values for {name}")
         return name
 
     def var(self, name: str) -> str:
-        """Variable of a parameter or field."""
+        """Variable of a parameter, a field or the item of a container that a loop is at."""
+        if name in self.items:
+            return self.items[name]
         return name if "." not in name else f"{self.prefix}field_{name.partition('.')[2]}"
 
     def dim(self, name: str) -> str:
@@ -116,8 +119,13 @@ class Writer:
         key = (name, what)
         if key in self.read:
             return self.read[key]
-        self.read[key] = f"{self.prefix}{what}_of_{name.replace('.', '_')}"
+        self.read[key] = f"{self.prefix}{what}_of_{words(name)}"
         return f"({self.read[key]} := {self.var(name)}.{what})"
+
+
+def words(text: str) -> str:
+    """A text as part of a name."""
+    return "".join(c if c.isalnum() else "_" for c in text)
 
 
 def unless(condition: str) -> str:

@@ -9,13 +9,14 @@ from typing import Any, cast
 
 import torch
 
-from .._entry import Entry
-from .._guard import make_plan
+from tensorpact._entry import Entry
+from tensorpact._guard import make_plan
+
 from ._drafts import Case, Draft, ImpossibleError, resolve
 from ._draw import Drawer
 from ._hooks import fill_of
 from ._plans import TensorPlan, build, derived_seed, is_storage_float
-from ._probe import MODES, call, split
+from ._probe import MODES, Outcome, call, split
 from ._space import CannotDrawError
 
 #: Relative error by norm that a computation in a dtype may have.
@@ -46,13 +47,14 @@ class Problem:
     mode: str = "compiled"
 
 
-def examples(drawer: Drawer, seed: int, count: int) -> Iterator[tuple[Draft, bool]]:
+def examples(drawer: Drawer, seed: int, count: int, plain: int = 3) -> Iterator[tuple[Draft, bool]]:
     """Valid drafts, the first ones plain and with pairwise different sizes, and whether the sizes of each differ.
 
     Args:
         drawer: Draws them.
         seed: The same seed gives the same drafts.
         count: How many.
+        plain: How many have dense tensors of one dtype and no size below 2; behind them come variations.
 
     Raises:
         CannotDrawError: There are none at all.
@@ -68,7 +70,17 @@ def examples(drawer: Drawer, seed: int, count: int) -> Iterator[tuple[Draft, boo
                 raise
             distinct = False
             draft = drawer.draw(rng, distinct=False, presence=presence)
-        yield (draft if i < 3 else drawer.variations(draft, rng)), distinct
+        yield (draft if i < plain else drawer.variations(draft, rng, i - plain)), distinct
+
+
+def mixes_dtypes(drawer: Drawer, case: Case) -> bool:
+    """Whether tensors that might have one dtype, or one each of float and integer, have several."""
+    kinds: dict[tuple[bool, tuple[torch.dtype, ...]], set[torch.dtype]] = {}
+    for name, plan in case.plans.items():
+        if isinstance(plan, TensorPlan):
+            key = (plan.dtype.is_floating_point, drawer.space.dtypes[name])
+            kinds.setdefault(key, set()).add(plan.dtype)
+    return any(len(found) > 1 for found in kinds.values())
 
 
 def make(entry: Entry, case: Case, seed: int) -> dict[str, Any]:
@@ -96,9 +108,7 @@ def run_reference(entry: Entry, reference: Any, arguments: Mapping[str, Any]) ->
     starred = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     if starred or all(n in accepted for n in arguments):
         places = [n for n in arguments if n in accepted and accepted[n].kind is inspect.Parameter.POSITIONAL_ONLY]
-        return reference(
-            *[arguments[n] for n in places], **{n: v for n, v in arguments.items() if n not in places}
-        )
+        return reference(*[arguments[n] for n in places], **{n: v for n, v in arguments.items() if n not in places})
     args, kwargs = split(entry, arguments)
     return reference(*args, **kwargs)
 
@@ -122,6 +132,10 @@ def tolerance(case: Case, got: torch.Tensor) -> float:
     return max(found + ([_STORAGE_TOLERANCE] if is_storage_float(got.dtype) else []))
 
 
+def _norm(tensor: torch.Tensor) -> float:
+    return math.sqrt(float(tensor.abs().square().sum().item()))
+
+
 def difference(case: Case, path: str, got: Any, wanted: Any) -> str | None:
     """What is wrong with one part of a result, or None."""
     if not isinstance(got, torch.Tensor) or not isinstance(wanted, torch.Tensor):
@@ -136,13 +150,15 @@ def difference(case: Case, path: str, got: Any, wanted: Any) -> str | None:
         return f"{path} differs from the reference in {unequal} of {got.numel()} elements" if unequal else None
     wide = torch.complex128 if got.is_complex() else torch.float64
     a, b = got.detach().to(wide), wanted.detach().to(wide)
-    finite = a.isfinite() & b.isfinite()
+    finite: torch.Tensor = a.isfinite() & b.isfinite()
     if not torch.equal(torch.where(finite, 0, a).nan_to_num(nan=7.0), torch.where(finite, 0, b).nan_to_num(nan=7.0)):
         return f"{path} is infinite or NaN where the reference is not, or the other way round"
-    error = float((a - b)[finite].norm())
-    scale = max(float(b[finite].norm()), 0.1 * math.sqrt(max(int(finite.sum()), 1)))
+    error = _norm((a - b)[finite])
+    scale = max(_norm(b[finite]), 0.1 * math.sqrt(max(int(finite.sum()), 1)))
     allowed = tolerance(case, got)
-    return f"{path} is {error / scale:.2e} off the reference, allowed {allowed:.0e}" if error > allowed * scale else None
+    return (
+        f"{path} is {error / scale:.2e} off the reference, allowed {allowed:.0e}" if error > allowed * scale else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,24 +190,25 @@ def check(entry: Entry, function: Any, case: Case, seed: int, interpreted: bool 
         arguments = make(entry, case, seed)
         wide = {n: _upcast(v) for n, v in arguments.items()}
 
-        def problem(message: str, mode: str = mode, arguments: dict[str, Any] = arguments) -> Accepted:
-            return Accepted(Problem(message, case, make(entry, case, seed), mode), own)
-
         outcome = call(entry, function, arguments, mode, case.backend, run_body=True, reference=reference)
         own = own or outcome.ran_reference
-        if not outcome.accepted:
-            return problem(f"{mode} mode refuses a call that the contract allows: {outcome.describe()}")
-        if mode == "compiled" and outcome.diagnosed and not always_diagnosed(entry):
-            return problem("the guard refuses a call that the contract allows; only the diagnosis let it pass")
-        if outcome.raised is not None:
-            return problem(f"the entry point fails on arguments that the contract allows: {outcome.describe()}")
-        undeclared = [n for n in outcome.changed if n not in entry.contract.mutates]
-        if undeclared:
-            return problem(f"{', '.join(undeclared)} changed, but mutates= does not name it")
-        wrong = None if reference is None else _compare(entry, reference, case, arguments, wide, outcome.result)
+        wrong = _wrong(entry, mode, outcome)
+        if wrong is None and reference is not None:
+            wrong = _compare(entry, reference, case, arguments, wide, outcome.result)
         if wrong is not None:
-            return problem(wrong)
+            return Accepted(Problem(wrong, case, make(entry, case, seed), mode), own)
     return Accepted(None, own)
+
+
+def _wrong(entry: Entry, mode: str, outcome: Outcome) -> str | None:
+    if not outcome.accepted:
+        return f"{mode} mode refuses a call that the contract allows: {outcome.describe()}"
+    if mode == "compiled" and outcome.diagnosed and not always_diagnosed(entry):
+        return "the guard refuses a call that the contract allows; only the diagnosis let it pass"
+    if outcome.raised is not None:
+        return f"the entry point fails on arguments that the contract allows: {outcome.describe()}"
+    undeclared = [n for n in outcome.changed if n not in entry.contract.mutates]
+    return f"{', '.join(undeclared)} changed, but mutates= does not name it" if undeclared else None
 
 
 def always_diagnosed(entry: Entry) -> bool:

@@ -6,11 +6,15 @@ from typing import Any
 
 import torch
 
-from .._call import Call
-from .._errors import ContractDefinitionError
-from .._evaluation import Violation, first_violation
+from tensorpact._call import Call
+from tensorpact._errors import ContractDefinitionError
+from tensorpact._evaluation import Violation, first_violation
+
 from ._plans import TensorPlan, build, dense_strides
 from ._space import Space, axis_size, free_axis
+
+#: A tensor with memory behind it is never larger; huge sizes and strides are for meta tensors.
+_MOST_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +22,9 @@ class Move:
     """One change of a draft.
 
     Attributes:
-        kind: ``dim``, ``value``, ``dtype``, ``backend``, ``devices``, or one that acts on one finished tensor plan:
-            ``axis``, ``drop``, ``add``, ``device``, ``layout``, ``expand``, ``huge``, ``alias``.
+        kind: ``dim``, ``value``, ``give``, ``dtype``, ``backend``, ``devices``, or one that acts on one
+            finished tensor plan: ``axis``, ``grow``, ``drop``, ``add``, ``device``, ``layout``, ``expand``, ``huge``,
+            ``alias``.
         name: Parameter or dim.
         value: What it becomes.
     """
@@ -87,6 +92,8 @@ def resolve(space: Space, draft: Draft) -> Case:
         elif move.kind == "value":
             values[move.name] = move.value
             fixed.pop(move.name, None)
+        elif move.kind == "give":
+            values.pop(move.name, None)
         elif move.kind == "dtype" and move.name not in fixed:
             dtypes[move.name] = move.value
         elif move.kind == "backend":
@@ -113,6 +120,13 @@ def resolve(space: Space, draft: Draft) -> Case:
             plans[p.name] = TensorPlan(shape, dtypes[p.name])
     for move in late:
         _apply(plans, move)
+    for plan in plans.values():
+        if isinstance(plan, TensorPlan) and plan.device != "meta" and plan.span() > _MOST_ELEMENTS:
+            raise ImpossibleError("too large to be made")
+        if isinstance(plan, TensorPlan) and plan.base is not None:
+            base = plans.get(plan.base)
+            if not isinstance(base, TensorPlan) or base.base is not None or "meta" in (base.device, plan.device):
+                raise ImpossibleError(f"{plan.base} has no storage to share")
     return Case(plans, backend)
 
 
@@ -227,7 +241,7 @@ def judge(space: Space, case: Case) -> Verdict:
     Raises:
         ImpossibleError: The arguments cannot be made.
     """
-    from .. import use_backend
+    from tensorpact import use_backend
 
     try:
         arguments = build(case.plans)
@@ -245,6 +259,4 @@ def judge(space: Space, case: Case) -> Verdict:
 def complete(space: Space, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments in signature order with empty ``*args`` and ``**kwargs``."""
     kinds = {p.name: p.kind for p in space.parameters}
-    return {
-        n: arguments[n] if n in arguments else (() if kinds[n].name == "VAR_POSITIONAL" else {}) for n in kinds
-    }
+    return {n: arguments[n] if n in arguments else (() if kinds[n].name == "VAR_POSITIONAL" else {}) for n in kinds}

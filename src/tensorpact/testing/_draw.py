@@ -6,15 +6,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from .._dims import DimKind
-from .._evaluation import Violation
-from ..clauses import AnyOf, Clause, Exclusive, Needs, Present, SameDtype, Together
+from tensorpact._annotations import Parameter
+from tensorpact._dims import DimKind
+from tensorpact._evaluation import Violation
+from tensorpact.clauses import AnyOf, Clause, Exclusive, Needs, Present, SameDtype, Together
+
 from ._drafts import Draft, ImpossibleError, Move, Verdict, judge, resolve
-from ._plans import TensorPlan
-from ._space import CannotDrawError, Reads, Scalar, Space
+from ._plans import TensorPlan, is_storage_float
+from ._space import COMMON_DTYPES, CannotDrawError, Numbers, Reads, Scalar, Space
 
 _RESTARTS = 40
 _STEPS = 90
+_LARGEST = 160
+_FLAT = ("step", "outer", "offset")
+_LAYOUTS = ("step", "outer", "gap", "reversed", "swap", "offset")
 
 
 class Drawer:
@@ -29,6 +34,7 @@ class Drawer:
         self.space = space
         self.fixed = fixed
         self.reads = Reads(space)
+        self.numbers = Numbers(space)
         self.scalars: dict[str, Scalar] = {} if fixed is not None else space.scalars()
 
     def draw(self, rng: random.Random, *, distinct: bool = True, presence: bool | None = None) -> Draft:
@@ -79,7 +85,10 @@ class Drawer:
         for p in space.tensors:
             if p.optional and (rng.random() < 0.5 if presence is None else not presence):
                 values[p.name] = None
-        dtypes = {n: rng.choice(allowed[:6]) for n, allowed in space.dtypes.items()}
+        # Where nothing ties dtypes, calls with one of each kind are the common ones.
+        order = rng.sample(COMMON_DTYPES, len(COMMON_DTYPES))
+        ordinary = [d for d in order if not is_storage_float(d)]
+        dtypes = {n: next((d for d in ordinary if d in some), some[0]) for n, some in space.dtypes.items()}
         forms = {p.name: rng.randrange(len(p.tensor.forms)) for p in space.tensors if p.tensor is not None}
         return Draft(dims, dtypes, values, forms)
 
@@ -116,9 +125,7 @@ class Drawer:
         sizes = [v for v in draft.dims.values() if isinstance(v, int)]
         return len(set(sizes)) == len(sizes) and all(n > 1 for n in sizes)
 
-    def _climb(
-        self, rng: random.Random, draft: Draft, distinct: bool, blame: Counter[str], keep: bool
-    ) -> Draft | None:
+    def _climb(self, rng: random.Random, draft: Draft, distinct: bool, blame: Counter[str], keep: bool) -> Draft | None:
         best, best_at, best_verdict = draft, -2, Verdict(None, "no sizes fit the annotations")
         for _ in range(_STEPS):
             try:
@@ -145,12 +152,31 @@ class Drawer:
             mended = self._mend(rng, draft, clause, violation)
             if mended is not None:
                 return mended
+        if clause is not None and violation is not None and violation.step is not None and rng.random() < 0.6:
+            swept = self._sweep(rng, draft, clause, violation.step.index, distinct)
+            if swept is not None:
+                return swept
         if clause is None:
             names = set(violation.broken.names) if violation is not None else {p.name for p in self.space.plain}
             dims = set(self.space.dims)
         else:
             names, dims = self.reads.of(clause)
         return self._shake(rng, draft, names, dims, distinct, keep)
+
+    def _sweep(self, rng: random.Random, draft: Draft, clause: Clause, index: int, distinct: bool) -> Draft | None:
+        """Another size for one dim of a relation, found by trying the numbers alone."""
+        _, dims = self.reads.of(clause)
+        free = sorted(n for n in dims if isinstance(draft.dims.get(n), int) and n not in self.space.terms.lets)
+        if not free:
+            return None
+        name = rng.choice(free)
+        used = {v for n, v in draft.dims.items() if n != name and isinstance(v, int)} if distinct else set[int]()
+        sizes = [n for n in range(2 if distinct else 0, _LARGEST) if n not in used]
+        for size in rng.sample(sizes, len(sizes)):
+            dims_then = {n: v for n, v in draft.dims.items() if n not in self.space.terms.lets} | {name: size}
+            if self.numbers.hold(dims_then, draft.values, index):
+                return replace(draft, dims={**draft.dims, name: size})
+        return None
 
     def _mend(self, rng: random.Random, draft: Draft, clause: Clause, violation: Violation) -> Draft | None:
         """What the kind of clause suggests."""
@@ -249,17 +275,24 @@ class Drawer:
                     break
         return draft
 
-    def variations(self, draft: Draft, rng: random.Random) -> Draft:
-        """The draft with free choices taken at random: sizes 0 and 1, views, dtypes; every clause still holds."""
+    def variations(self, draft: Draft, rng: random.Random, turn: int) -> Draft:
+        """The draft with free choices taken: a dim of size 1 or 0, views, other dtypes; every clause still holds.
+
+        Args:
+            draft: A valid draft.
+            rng: Source of chance.
+            turn: Counts up; every dim gets its turn at size 1 and at size 0.
+        """
         moves: list[Move] = []
         names = [n for n, k in self.space.dims.items() if k is DimKind.NAMED and n not in self.space.terms.lets]
-        if names and self.fixed is None and rng.random() < 0.4:
-            moves.append(Move("dim", rng.choice(sorted(names)), rng.choice((0, 1, 1))))
+        if names and self.fixed is None and turn % 2:
+            at = turn // 2
+            moves.append(Move("dim", sorted(names)[at // 2 % len(names)], (1, 0)[at % 2]))
         for p in self.space.tensors:
             if draft.values.get(p.name, draft) is None:
                 continue
-            if rng.random() < 0.4:
-                moves.append(Move("layout", p.name, rng.choice(("step", "gap", "reversed", "offset", "swap", "outer"))))
+            if rng.random() < 0.6:
+                moves.append(Move("layout", p.name, rng.choice(_LAYOUTS if _axes(draft, self.space, p) > 1 else _FLAT)))
             elif rng.random() < 0.1 and p.name not in self.space.written and _is_float(draft, p.name):
                 moves.append(Move("expand", p.name, 0))
             if rng.random() < 0.3 and self.fixed is None:
@@ -273,6 +306,11 @@ class Drawer:
             if verdict.valid:
                 kept = tried
         return kept
+
+
+def _axes(draft: Draft, space: Space, parameter: Parameter) -> int:
+    spec = parameter.tensor
+    return 0 if spec is None else len(spec.forms[draft.forms.get(parameter.name, 0)].dims)
 
 
 def _is_float(draft: Draft, name: str) -> bool:
@@ -291,4 +329,3 @@ def said(verdict: Verdict) -> str:
         return violation.broken.reason
     name = f" ({violation.error.slug})" if violation.error is not None else ""
     return f"clause {violation.step.index} {violation.step.clause}{name}"
-

@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._errors import DocumentedError
-from .._terms import Step, Terms
-from ..clauses import AnyOf, Let, Require, lambda_parameters
+from tensorpact._errors import DocumentedError
+from tensorpact._terms import Step, Terms
+from tensorpact.clauses import AnyOf, Let, Require, lambda_parameters
 
 
 def bound_dims(terms: Terms, arguments: Mapping[str, Any]) -> dict[str, Any]:

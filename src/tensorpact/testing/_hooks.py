@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from .._entry import Entry, entry_of
+from tensorpact._entry import Entry, entry_of
 
 Fill = Callable[[dict[str, Any], random.Random], None]
 Factory = Callable[[random.Random], dict[str, Any]]
@@ -27,9 +27,9 @@ def _key(function: Any) -> str:
 def register_values(function: Any, fill: Fill) -> None:
     """Say which values drawn arguments hold: indices in range, offsets in order.
 
-    ``verify`` draws shapes, dtypes and strides; integer tensors hold zeros unless a fill writes into them. A package may
-    also have a module ``examples`` beside the module of an entry point, with ``fill(name, arguments, rng)`` for all of
-    its entry points, which needs no registration and is found in subprocesses too.
+    ``verify`` draws shapes, dtypes and strides; integer tensors hold zeros unless a fill writes into them. A package
+    may also have a module ``examples`` beside the module of an entry point, with ``fill(name, arguments, rng)`` for
+    all of its entry points, which needs no registration and is found in subprocesses too.
 
     Args:
         function: The contracted function, or the name of its contract.

@@ -1,20 +1,22 @@
 """Valid calls of entry points through Triton's interpreter, in a process of their own.
 
-``python -m tensorpact.testing._interpreter MODULE:FUNCTION --seed 0 --examples 4`` prints one JSON line an example and one
-for the whole. Triton reads ``TRITON_INTERPRET`` at import, so the interpreter and the compiler exclude each other in one
-process.
+``python -m tensorpact.testing._interpreter MODULE:FUNCTION --seed 0 --examples 4`` prints one JSON line an example and
+one for the whole. Triton reads ``TRITON_INTERPRET`` at import, so the interpreter and the compiler exclude each other
+in one process.
 
 An entry point comes here where, called plainly, it ran its own registered reference: comparing the two would prove
 nothing. Whether Triton took part is not guessed either: kernels are counted as the interpreter runs them.
 """
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 
@@ -28,7 +30,7 @@ def start(target: str, seed: int, examples: int) -> "subprocess.Popen[str]":
     """
     environment = os.environ | {
         "TRITON_INTERPRET": "1",
-        "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+        "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, "-m", __name__, target, "--seed", str(seed), "--examples", str(examples)]
@@ -58,10 +60,10 @@ def _count_launches() -> list[int]:
     """A list of one number that grows with each kernel that the interpreter runs."""
     launches = [0]
     try:
-        from triton.runtime import interpreter
+        interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     except ImportError:
         return launches
-    executor: Any = interpreter.GridExecutor
+    executor = interpreter.GridExecutor
     original = executor.__call__
 
     def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -95,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Fresh memory is filled with NaN then: what a kernel leaves unwritten shows.
     torch.use_deterministic_algorithms(True, warn_only=True)
     drawer = Drawer(Space(target.entry))
-    for i, (draft, _) in enumerate(_accept.examples(drawer, options.seed, options.examples)):
+    for i, (draft, _) in enumerate(_accept.examples(drawer, options.seed, options.examples, plain=2)):
         small = drawer.reduced(draft)
         case = replace(resolve(drawer.space, small), backend="triton")
         seed = _accept.example_seed(options.seed, i)
@@ -104,7 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if problem is not None:
             from ._witness import program
 
-            line |= {"error": problem.message, "code": program(target, drawer.space, case, problem.values)}
+            level = "warning" if _accept.mixes_dtypes(drawer, case) else "error"
+            code = program(target, drawer.space, case, problem.values)
+            line |= {"error": problem.message, "level": level, "code": code}
         _print(line)
     _print({"examples": options.examples, "launches": launches[0]})
 

@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from .._annotations import is_tensor_hint
-from .._dims import DimKind, parse_shape
-from .._terms import Step, Terms
-from ..clauses import AnyOf, Clause, Let, Present, lambda_parameters
+from tensorpact._annotations import Parameter, is_tensor_hint, read_hint
+from tensorpact._dims import DimKind, parse_shape
+from tensorpact._terms import Step, Terms
+from tensorpact.clauses import AnyOf, Clause, Let, Present, lambda_parameters
+
 from ._drafts import Move
 from ._report import Finding
 from ._search import Missed, Suite
@@ -62,23 +63,14 @@ def none_or_not(terms: Terms) -> Iterator[Finding]:
     for p in terms.signature.parameters:
         if p.name in required and p.optional:
             yield Finding("warning", f"{p.name} is typed Optional, but a clause without a condition requires it")
-        if p.default is None and p.hint is not typing.Any and not _allows_none(p.hint):
+        if p.default is None and not p.is_field and not _allows_none(p, terms.owner):
             yield Finding("warning", f"{p.name} has the default None, but its hint does not allow None")
 
 
-def _allows_none(hint: Any) -> bool:
-    if hint is None or hint is type(None) or hint in (Any, object) or not isinstance(hint, (type, *_GENERIC)):
-        return True
-    origin = typing.get_origin(hint)
-    if origin is typing.Annotated:
-        return _allows_none(typing.get_args(hint)[0])
-    if origin in (typing.Union, _UNION):
-        return any(_allows_none(a) for a in typing.get_args(hint))
-    return False
-
-
-_UNION = type(int | str)
-_GENERIC: tuple[type, ...] = (_UNION, type(typing.Union[int, str]), type(typing.Annotated[int, 0]), type(list[int]))  # noqa: UP007 - its class is wanted
+def _allows_none(parameter: Parameter, owner: str) -> bool:
+    """Whether the hint alone, its default left out, allows None."""
+    bare = read_hint(parameter.name, parameter.hint, owner)
+    return bare.optional or bare.other in (Any, object)
 
 
 def unreachable_axes(suite: Suite) -> Iterator[Finding]:

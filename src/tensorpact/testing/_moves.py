@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .._annotations import Parameter
-from .._dims import DimKind
+from tensorpact._annotations import Parameter
+from tensorpact._dims import DimKind
+
 from ._drafts import Case, Draft, Move
 from ._plans import TensorPlan
 from ._space import COMMON_DTYPES, Scalar, Space
@@ -84,13 +85,14 @@ class Mutations:
             plan = case.plans[p.name]
             if isinstance(plan, TensorPlan):
                 self.by_parameter[p.name] = list(tensor_moves(space, p, plan, tensors))
+            elif p.tensor is not None and p.optional and p.name in draft.dtypes:
+                self.by_parameter[p.name] = [Move("give", p.name)]
             elif p.name in scalars:
                 self.by_parameter[p.name] = list(scalar_moves(p.name, scalars[p.name], plan))
         for name, kind in space.dims.items():
             if kind is not DimKind.ELLIPSIS and name not in space.terms.lets:
                 self.by_dim[name] = list(dim_moves(space, draft, [name]))
         self.wide = [*(Move("backend", "", b) for b in BACKENDS), Move("devices", "", "meta")]
-        # One bound to a let needs the inputs of the let moved.
         self.all = [*(m for ms in (*self.by_parameter.values(), *self.by_dim.values()) for m in ms), *self.wide]
 
     def about(self, names: Iterable[str], dims: Iterable[str]) -> list[Move]:

@@ -147,8 +147,10 @@ def _tensor_code(name: str, plan: TensorPlan, size: int, value: Any) -> str:
     floating = plan.dtype.is_floating_point
     dense = plan.strides is None and plan.offset == 0 and size == plan.span()
     shape = plan.shape if dense else (size,)
-    text = f"torch.randn({shape}){f'.to({plan.dtype})' if plan.dtype != torch.float32 else ''}" if floating else (
-        f"torch.zeros({shape}, {dtype}{device})"
+    text = (
+        f"torch.randn({shape}){f'.to({plan.dtype})' if plan.dtype != torch.float32 else ''}"
+        if floating
+        else (f"torch.zeros({shape}, {dtype}{device})")
     )
     if floating and device:
         text += f'.to("{plan.device}")'
@@ -161,8 +163,13 @@ def _tensor_code(name: str, plan: TensorPlan, size: int, value: Any) -> str:
 
 
 def code(
-    module: str, function: str, plans: Mapping[str, Any], keywords: frozenset[str], backend: str,
-    values: Mapping[str, Any] | None = None, mode: str = "compiled",
+    module: str,
+    function: str,
+    plans: Mapping[str, Any],
+    keywords: frozenset[str],
+    backend: str,
+    values: Mapping[str, Any] | None = None,
+    mode: str = "compiled",
 ) -> str:
     """Python that makes the arguments and calls the function; a whole program.
 

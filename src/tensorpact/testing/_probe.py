@@ -4,16 +4,17 @@ import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, Literal
 
 import torch
 
-from .. import enforcement, use_backend
-from .._entry import Entry
-from .._errors import ContractDefinitionError, ContractViolation, DocumentedError
+from tensorpact import enforcement, use_backend
+from tensorpact._entry import Entry
+from tensorpact._errors import ContractDefinitionError, ContractViolation, DocumentedError
+
 from ._plans import differing_bits
 
 WatchedMode = Literal["compiled", "beartype"]
@@ -82,7 +83,7 @@ def split(entry: Entry, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], 
 
 
 @contextlib.contextmanager
-def _watched(entry: Entry, function: Any, body: Callable[..., Any]) -> Iterator[list[Any]]:
+def _watched(entry: Entry, function: Any, body: Callable[..., Any]) -> Generator[list[Any]]:
     """The real guard with another body behind it, and a list that grows by one whenever it asks for a diagnosis."""
     # The prefix of the guard's globals is chosen by the signature, so the names are read off the guard itself.
     scope: dict[str, Any] = getattr(function, "__func__", function).__globals__
@@ -102,7 +103,7 @@ def _watched(entry: Entry, function: Any, body: Callable[..., Any]) -> Iterator[
     try:
         scope.update(dict.fromkeys(bodies, body))
         scope.update(dict.fromkeys(diagnoses, diagnose))
-        entry.body = body  # type: ignore[assignment]
+        entry.body = body
         yield diagnosed
     finally:
         scope.update(kept)
@@ -110,7 +111,7 @@ def _watched(entry: Entry, function: Any, body: Callable[..., Any]) -> Iterator[
 
 
 @contextlib.contextmanager
-def _profiled(code: CodeType | None) -> Iterator[list[bool]]:
+def _profiled(code: CodeType | None) -> Generator[list[bool]]:
     """A list that is filled once a function with this code runs."""
     seen: list[bool] = []
     if code is None:
@@ -145,7 +146,10 @@ def changes(arguments: Mapping[str, Any], before: Mapping[str, tuple[Any, ...]])
     for name, (shape, strides, dtype, address, data) in before.items():
         value = arguments[name]
         same = (tuple(value.shape), tuple(value.stride()), value.dtype, value.data_ptr()) == (
-            shape, strides, dtype, address,
+            shape,
+            strides,
+            dtype,
+            address,
         )
         if not same or (data is not None and differing_bits(data, value.detach())):
             found.append(name)
@@ -153,8 +157,14 @@ def changes(arguments: Mapping[str, Any], before: Mapping[str, tuple[Any, ...]])
 
 
 def call(
-    entry: Entry, function: Any, arguments: Mapping[str, Any], mode: WatchedMode, backend: str,
-    *, run_body: bool = False, reference: Any = None,
+    entry: Entry,
+    function: Any,
+    arguments: Mapping[str, Any],
+    mode: WatchedMode,
+    backend: str,
+    *,
+    run_body: bool = False,
+    reference: Any = None,
 ) -> Outcome:
     """Call the function and watch.
 
@@ -180,6 +190,7 @@ def call(
 
     raised: BaseException | None = None
     result: Any = None
+    ran: list[bool] = []
     before = snapshot(arguments)
     code = getattr(inspect.unwrap(reference), "__code__", None) if run_body and reference is not None else None
     with _watched(entry, function, body) as diagnosed, enforcement(mode), use_backend(backend):  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from types import TracebackType
 
-from .._errors import ContractViolation, DocumentedError
+from tensorpact._errors import ContractViolation, DocumentedError
 
 
 class raises:
@@ -34,6 +34,7 @@ class raises:
             other = "a default error" if raised.error is None else raised.error.slug
             raise AssertionError(f"{self._error.slug} was not raised, but {other}: {raised}") from raised
         if not isinstance(raised, self._error.documented):
-            raise AssertionError(f"{self._error.slug} is no {self._error.documented.__name__} here") from raised
+            text = f"{self._error.slug} is no {self._error.documented.__name__} here"
+            raise AssertionError(text) from raised  # noqa: TRY004 - a failed expectation, as pytest has it
         self.value = raised
         return True

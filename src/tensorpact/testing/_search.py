@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from .._call import Call
-from .._errors import ContractDefinitionError
-from .._evaluation import first_violation
-from .._terms import Step, Terms
-from ..clauses import Let
-from ._draw import Drawer, said
+from tensorpact._call import Call
+from tensorpact._errors import ContractDefinitionError
+from tensorpact._evaluation import first_violation
+from tensorpact._terms import Step, Terms
+from tensorpact.clauses import Let
+
 from ._drafts import Case, Draft, ImpossibleError, Move, Verdict, complete, resolve
+from ._draw import Drawer, said
 from ._moves import Mutations
 from ._plans import build
 from ._space import CannotDrawError, Space
@@ -60,17 +61,17 @@ class Suite:
         self.bases: list[Mutations] = []
         self._alone: dict[int, Terms] = {}
         rng = random.Random(seed)
+        distinct = True
         for i in range(count):
             presence = (True, False, None)[min(i % 4, 2)]
             try:
-                draft = drawer.draw(rng, distinct=i % 4 != 3, presence=presence)
+                draft = drawer.draw(rng, distinct=distinct and i % 4 != 3, presence=presence)
             except CannotDrawError:
-                if i % 4 != 3:
-                    continue
-                raise
+                if not distinct:
+                    raise
+                distinct = False
+                draft = drawer.draw(rng, distinct=False, presence=presence)
             self.bases.append(Mutations(self.space, drawer.scalars, draft, resolve(self.space, draft)))
-        if not self.bases:
-            drawer.draw(rng, distinct=False)
 
     def judged(self, draft: Draft) -> Found | None:
         """A draft with the lets settled and its verdict; None where it has no arguments."""
@@ -135,7 +136,7 @@ class Suite:
             lets = (s for s in alone.steps[: step.index] if isinstance(s.clause, Let))
             alone.steps = (*lets, step)
             self._alone[step.index] = alone
-        from .. import use_backend
+        from tensorpact import use_backend
 
         with use_backend(case.backend):  # type: ignore[arg-type]
             try:

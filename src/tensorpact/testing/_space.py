@@ -4,17 +4,20 @@ import enum
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Union
 
 import torch
 
-from .._annotations import EMPTY, Parameter
-from .._dims import Dim, DimKind
-from .._entry import Entry
-from .._terms import Terms
-from ..clauses import AnyOf, Clause, Let, Require, SameDim, Shape, lambda_parameters
+from tensorpact._annotations import EMPTY, Parameter
+from tensorpact._dims import Dim, DimKind
+from tensorpact._entry import Entry
+from tensorpact._terms import Terms
+from tensorpact.clauses import AnyOf, Clause, Let, Require, SameDim, Shape, lambda_parameters
+from tensorpact.constraints import OneOf
+
+from ._plans import is_storage_float
 
 COMMON_DTYPES = (
     torch.float32,
@@ -174,10 +177,13 @@ def _members(hint: Any) -> Iterable[Any]:
 def _dtypes(parameter: Parameter, constants: Iterable[Any]) -> tuple[torch.dtype, ...]:
     spec = parameter.tensor
     allowed = spec.dtypes() if spec is not None else ()
-    if allowed is None:
-        return COMMON_DTYPES
-    known = [d for d in allowed if d in COMMON_DTYPES or d in constants]
-    return tuple(known or allowed)
+    if spec is not None and any(isinstance(c, OneOf) for c in spec.constraints):
+        return tuple(allowed or ())
+    # An open family such as Float also holds storage formats; they count where the contract speaks of them.
+    open_family = allowed is None or len(allowed) > 6
+    ordinary = [d for d in COMMON_DTYPES if not (open_family and is_storage_float(d))]
+    known = [d for d in (COMMON_DTYPES if allowed is None else allowed) if d in ordinary or d in constants]
+    return tuple(known or allowed or ())
 
 
 def rules_of(clause: Clause) -> Iterator[Callable[..., Any]]:
@@ -228,6 +234,50 @@ def _constants(terms: Terms) -> tuple[Any, ...]:
         if axis.dim.expression is not None:
             look(axis.dim.expression.function, 0)
     return tuple(found)
+
+
+class Numbers:
+    """Lets and requirements over dims and scalars alone: decided without any tensor.
+
+    Args:
+        space: What arguments may be made of.
+    """
+
+    def __init__(self, space: Space) -> None:
+        known = set(space.dims) | {p.name for p in space.plain if p.tensor is None}
+        self._rules: list[tuple[int, Clause, Callable[..., Any] | None, str, Callable[..., Any]]] = []
+        for index, clause in enumerate(space.terms.contract.clauses):
+            rules = clause.rules if isinstance(clause, Let) else ()
+            if isinstance(clause, Require):
+                rules = (("", clause.rule),)
+            for name, rule in rules:
+                if all(n in known for n in lambda_parameters(rule)):
+                    self._rules.append((index, clause, clause.when, name, rule))
+                    known.add(name)
+
+    def hold(self, sizes: Mapping[str, Any], values: Mapping[str, Any], last: int) -> bool:
+        """Whether the requirements up to a clause hold, as far as numbers tell.
+
+        Args:
+            sizes: Dim to size.
+            values: Arguments that are no tensors.
+            last: Place of the last clause to look at.
+        """
+        scope = {**values, **sizes}
+        for index, _, when, name, rule in self._rules:
+            if index > last:
+                return True
+            try:
+                if when is not None and not when(*[scope[n] for n in lambda_parameters(when)]):
+                    continue
+                got = rule(*[scope[n] for n in lambda_parameters(rule)])
+            except Exception:  # noqa: BLE001 - a rule that an earlier clause should have kept away
+                return False
+            if name:
+                scope[name] = got
+            elif not got:
+                return False
+        return True
 
 
 class Reads:

@@ -4,10 +4,10 @@ import importlib
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from .._entry import Entry, entry_of
-from .._errors import ContractDefinitionError
+from tensorpact._entry import Entry, entry_of
+from tensorpact._errors import ContractDefinitionError
 
 
 class TargetError(Exception):
@@ -95,8 +95,8 @@ def _named(name: str) -> Iterator[Target]:
 
 def _members(module_name: str, module: Any) -> Iterator[Target]:
     top = module_name.partition(".")[0]
-    for name, value in vars(module).items():
-        if inspect.isclass(value) and value.__module__ == module_name:
+    for name, value in cast("dict[str, Any]", vars(module)).items():
+        if isinstance(value, type) and value.__module__ == module_name:
             for inner, member in vars(value).items():
                 entry = entry_of(member)
                 if entry is not None:

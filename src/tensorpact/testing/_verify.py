@@ -4,14 +4,17 @@ import contextlib
 import difflib
 import os
 import random
+import re
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
-from .. import _entry
-from .._errors import ContractDefinitionError, DocumentedError
-from .._terms import Step
+from tensorpact._entry import disabled
+from tensorpact._errors import ContractDefinitionError, DocumentedError
+from tensorpact._terms import Step
+
 from . import _accept, _agree, _interpreter, _lint
+from ._accept import Problem
 from ._drafts import resolve
 from ._draw import Drawer
 from ._hooks import factory_of
@@ -25,9 +28,10 @@ from ._witness import Witness, confirm, make_witness, program
 #: Called with target, column, things done and things to do.
 Progress = Callable[[str, str, int, int], None]
 
-_INTERPRETED = 6
+_INTERPRETED = 12
 _INTERPRETER_SECONDS = 300.0
 _REPORTED = 3
+_NUMBERS = re.compile(r"[\d.e+-]+")
 
 
 def verify(
@@ -50,16 +54,29 @@ def verify(
     Raises:
         TargetError: A target has no contract, contracts are off, or no target documents ``only``.
     """
-    if _entry.disabled:
+    if disabled:
         raise TargetError("TENSORPACT=off: the decorators returned the bare functions, so there is nothing to verify")
     found = find(targets)
     if only is not None:
         _check_only(found, only)
+    entries: list[EntryReport] = []
+    runs: list[_Run] = []
     with _compiler_environment():
-        entries = [
-            _Run(t, seed, examples, only, progress).run() if isinstance(t, Target) else _unimportable(t.name, t.error)
-            for t in found
-        ]
+        try:
+            for target in found:
+                if not isinstance(target, Target):
+                    entries.append(_unimportable(target.name, target.error))
+                    continue
+                runs.append(_Run(target, seed, examples, only, progress))
+                entries.append(runs[-1].run())
+                # The interpreter of one entry point works beside the checks of the next one.
+                for run in runs[:-1]:
+                    run.finish()
+            for run in runs:
+                run.finish()
+        finally:
+            for run in runs:
+                run.stop()
     return Report(tuple(entries), seed, examples)
 
 
@@ -71,7 +88,7 @@ def _check_only(found: Iterable[Any], only: str) -> None:
 
 
 @contextlib.contextmanager
-def _compiler_environment() -> Iterator[None]:
+def _compiler_environment() -> Generator[None]:
     """Without ``TRITON_INTERPRET``: contracts may ask for it, and the interpreter gets a process of its own."""
     before = os.environ.pop("TRITON_INTERPRET", None)
     try:
@@ -92,9 +109,7 @@ def _unimportable(name: str, error: ContractDefinitionError) -> EntryReport:
 class _Run:
     """One entry point."""
 
-    def __init__(
-        self, target: Target, seed: int, examples: int, only: str | None, progress: Progress | None
-    ) -> None:
+    def __init__(self, target: Target, seed: int, examples: int, only: str | None, progress: Progress | None) -> None:
         self.target = target
         self.seed = seed
         self.examples = examples
@@ -104,38 +119,41 @@ class _Run:
         self._interpreter: subprocess.Popen[str] | None = None
 
     def run(self) -> EntryReport:
-        """All columns."""
+        """All columns, but for what the interpreter still works on."""
         try:
             drawer = self._drawer()
         except CannotDrawError as bad:
             return self._skip(str(bad))
         except ContractDefinitionError as bad:
             return _unimportable(self.target.text, bad)
-        if self.only is None:
-            self._accept(drawer)
         try:
-            try:
-                suite = Suite(drawer, self.seed)
-            except CannotDrawError as bad:
-                return self._undrawable(drawer, str(bad))
             if self.only is None:
-                self._lint(suite)
-            self._reject(suite)
-            if self.only is None:
-                self._agree(suite)
-        except BaseException:
-            if self._interpreter is not None:
-                self._interpreter.kill()
-                self._interpreter.communicate()
-                self._interpreter = None
-            raise
-        finally:
-            if self._interpreter is not None:
-                self._collect(self._interpreter)
-        if self.only is not None:
+                self._accept(drawer)
+            suite = Suite(drawer, self.seed)
+        except CannotDrawError as bad:
+            return self._undrawable(drawer, str(bad))
+        if self.only is None:
+            self._lint(suite)
+        self._reject(suite)
+        if self.only is None:
+            self._agree(suite)
+        else:
             for column in ("lint", "accept", "agree"):
                 self._section(column).skipped = f"only {self.only} was asked for"
         return self.report
+
+    def finish(self) -> None:
+        """Wait for the interpreter, where one was started, and take in what it found."""
+        if self._interpreter is not None:
+            process, self._interpreter = self._interpreter, None
+            self._collect(process)
+
+    def stop(self) -> None:
+        """End an interpreter that is still at work."""
+        if self._interpreter is not None:
+            self._interpreter.kill()
+            self._interpreter.communicate()
+            self._interpreter = None
 
     def _drawer(self) -> Drawer:
         factory = factory_of(self.target.entry)
@@ -165,8 +183,7 @@ class _Run:
         self._section("lint").findings += _lint.static_lint(drawer.space.terms)
         for column in ("lint", "accept", "reject", "agree"):
             self._section(column).skipped = "there are no valid arguments to start from"
-        if not any(f.level == "error" for f in self._section("accept").findings):
-            self._section("accept").findings.append(Finding("error", reason))
+        self._section("accept").findings.append(Finding("error", reason))
         return self.report
 
     def _lint(self, suite: Suite) -> None:
@@ -191,17 +208,24 @@ class _Run:
                     self._start_interpreter()
                 if done.problem is not None:
                     problem = _accept.smallest(target.entry, target.function, drawer, draft, seed) or done.problem
-                    code = program(target, drawer.space, problem.case, problem.values, problem.mode)
-                    section.findings.append(Finding("error", problem.message, code=code))
+                    self._found(section, drawer, problem)
                 self._tell("accept", i + 1, self.examples)
                 if len(section.findings) >= _REPORTED:
                     break
-        except CannotDrawError as bad:
-            section.findings.append(Finding("error", str(bad)))
         except ContractDefinitionError as bad:
             section.findings.append(Finding("error", f"code of the contract fails: {bad}"))
         if reference is None:
             section.note = "no reference to compare with"
+
+    def _found(self, section: Section, drawer: Drawer, problem: Problem) -> None:
+        message, level = problem.message, "error"
+        if _accept.mixes_dtypes(drawer, problem.case):
+            # The contract is looser than the code; what any sensible caller passes still works.
+            level = "warning"
+            message += " (dtypes that the contract lets differ: same_dtype would say so)"
+        if _is_new(section, message):
+            code = program(self.target, drawer.space, problem.case, problem.values, problem.mode)
+            section.findings.append(Finding(level, message, code=code))
 
     def _start_interpreter(self) -> None:
         self._interpreter = _interpreter.start(self.target.text, self.seed, min(self.examples, _INTERPRETED))
@@ -212,9 +236,9 @@ class _Run:
         closing = next((line for line in lines if "examples" in line), None)
         for line in lines:
             if line.get("error"):
-                section.findings.append(
-                    Finding("error", f"in Triton's interpreter: {line['error']}", code=line.get("code"))
-                )
+                message = f"in Triton's interpreter: {line['error']}"
+                if _is_new(section, message):
+                    section.findings.append(Finding(line["level"], message, code=line.get("code")))
         if closing is None:
             section.findings.append(Finding("error", f"the run in Triton's interpreter did not end: {errors}"))
         elif not closing["launches"]:
@@ -248,20 +272,24 @@ class _Run:
         self.report.witnesses.append({"slug": slug, "clause": step.index, "code": made.code()})
         wrong = confirm(made, suite, step)
         if wrong is not None:
-            section.findings.append(
-                Finding("error", f"{_lint.label(step)}: {wrong}", slug, step.index, made.code())
-            )
+            section.findings.append(Finding("error", f"{_lint.label(step)}: {wrong}", slug, step.index, made.code()))
 
     def _agree(self, suite: Suite) -> None:
         section = self._section("agree")
         count = 20 * self.examples
         for i, found in enumerate(_agree.agree(suite, self.target, self.seed, count)):
             self._tell("agree", i + 1, count)
-            if found is not None and not any(f.message[:60] == found.message[:60] for f in section.findings):
+            if found is not None and _is_new(section, found.message):
                 code = program(self.target, suite.space, found.case)
                 section.findings.append(Finding("error", found.message, code=code))
                 if len(section.findings) >= _REPORTED:
                     break
+
+
+def _is_new(section: Section, message: str) -> bool:
+    """Whether no finding of a section says the same with other numbers."""
+    plain = _NUMBERS.sub("", message)
+    return not any(_NUMBERS.sub("", f.message) == plain for f in section.findings)
 
 
 def witness(function: Any, error: DocumentedError | str, *, seed: int = 0) -> Witness:
@@ -273,7 +301,7 @@ def witness(function: Any, error: DocumentedError | str, *, seed: int = 0) -> Wi
         seed: Seed of the search.
 
     Raises:
-        LookupError: The contract does not document the error, or no witness was found; the text says what is in the way.
+        LookupError: The contract does not document the error, or no witness was found; the text says why.
         CannotDrawError: No valid arguments can be drawn to start from.
     """
     target = find([function])[0]

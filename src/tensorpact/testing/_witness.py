@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import use_backend
-from .._errors import DocumentedError
-from .._terms import Step
+from tensorpact import use_backend
+from tensorpact._errors import DocumentedError
+from tensorpact._terms import Step
+
 from ._drafts import Case
 from ._expected import expected_texts
 from ._plans import build, code

@@ -1,0 +1,256 @@
+"""Gluon kernels for Hopper's warpgroup matrix instructions, for heads in blocks of 64: sparse prefill and decode."""
+
+# Gluon has no stubs, and pyright sees the parameters of a device function as untyped.
+# pyright: reportMissingTypeStubs=false, reportMissingParameterType=false, reportUnknownParameterType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from typing import no_type_check
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    async_copy,
+    fence_async_shared,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.language.extra.cuda import gdc_launch_dependents
+
+# Named thread_barrier in triton 3.6, barrier from 3.7 on.
+barrier = getattr(gl, "barrier", None) or gl.thread_barrier
+LOWEST = gl.constexpr(-3.4028234663852886e38)
+LOG2_E = gl.constexpr(1.4426950408889634)
+LN_2 = gl.constexpr(0.6931471805599453)
+
+COUNTS = ["num_pool_rows", "num_kv_rows", "num_prefix_indices", "num_extend_indices", "num_splits"]
+LISTS = ["prefix_indices_ptr", "prefix_indptr_ptr", "extend_indices_ptr", "extend_indptr_ptr", "sink_ptr", "lse_ptr"]
+
+
+@no_type_check
+@gluon.jit
+def span(indptr_ptr, indptr_stride, token, num_indices):
+    """Return where the token's index list begins and ends, clamped into the index buffer."""
+    begin = gl.load(indptr_ptr + token * indptr_stride).to(gl.int64)
+    end = gl.load(indptr_ptr + (token + 1) * indptr_stride).to(gl.int64)
+    begin = gl.minimum(gl.maximum(begin, 0), num_indices)
+    return begin, gl.maximum(begin, gl.minimum(end, num_indices))
+
+
+@no_type_check
+@gluon.jit
+def tiles_of(begin, end, BLOCK_K: gl.constexpr):
+    """Return how many tiles of keys a list takes."""
+    return ((end - begin + BLOCK_K - 1) // BLOCK_K).to(gl.int32)
+
+
+@no_type_check
+@gluon.jit
+def share_of(split, num_splits, tiles, SPLIT: gl.constexpr):
+    """Return the first and the last-but-one tile of a split."""
+    first = tiles * 0
+    last = tiles
+    if SPLIT:
+        # The combine kernel may take its places on the device now; it waits for this one's stores.
+        gdc_launch_dependents()
+        share = (tiles + num_splits - 1) // num_splits
+        first = gl.minimum(split * share, tiles)
+        last = gl.minimum(first + share, tiles)
+    return first, last
+
+
+@no_type_check
+@gluon.jit
+def _load_indices(source, step, keys, BLOCK_K: gl.constexpr):
+    indices_ptr, stride, begin, end, num_rows = source
+    position = begin + step * BLOCK_K + keys
+    index = gl.load(indices_ptr + position * stride, mask=position < end, other=-1)
+    return gl.where(index < num_rows, index, -1).to(gl.int64)
+
+
+@no_type_check
+@gluon.jit
+def indices_of(step, prefix_tiles, prefix, extend, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr):
+    """Return the row indices of one tile, -1 for every key that does not count."""
+    keys = gl.arange(0, BLOCK_K, layout=LAYOUT)
+    if step < prefix_tiles:
+        index = _load_indices(prefix, step, keys, BLOCK_K)
+    else:
+        index = _load_indices(extend, step - prefix_tiles, keys, BLOCK_K)
+    return index
+
+
+@no_type_check
+@gluon.jit
+def _gather_rows(tile, rows_ptr, stride, index, LAYOUT: gl.constexpr):
+    dims = gl.arange(0, tile.shape[1], layout=gl.SliceLayout(0, LAYOUT))
+    pointers = gl.expand_dims(rows_ptr + index * stride, 1) + gl.expand_dims(dims, 0)
+    async_copy.async_copy_global_to_shared(tile, pointers, mask=gl.expand_dims(index >= 0, 1))
+
+
+@no_type_check
+@gluon.jit
+def gather(tile, step, prefix_tiles, last, pool, kv, index, EXTEND: gl.constexpr, LAYOUT: gl.constexpr):
+    """Start copying one tile of rows into shared memory, as one group; skipped rows are zero-filled."""
+    pool_ptr, pool_stride = pool
+    if step < gl.minimum(prefix_tiles, last):
+        _gather_rows(tile, pool_ptr, pool_stride, index, LAYOUT)
+    if EXTEND:
+        kv_ptr, kv_stride = kv
+        if (step >= prefix_tiles) & (step < last):
+            _gather_rows(tile, kv_ptr, kv_stride, index, LAYOUT)
+    async_copy.commit_group()
+
+
+@no_type_check
+@gluon.jit
+def with_sink(row_max, row_sum, sink):
+    """Return the factor that normalises the accumulator and the log of the denominator, sink included."""
+    sink_log2 = sink.to(gl.float32) * LOG2_E
+    new_max = gl.maximum(row_max, sink_log2)
+    correction = gl.exp2(row_max - new_max)
+    denominator = row_sum * correction + gl.exp2(sink_log2 - new_max)
+    # Only an exact zero means "no key and no sink"; a NaN must stay visible.
+    empty = denominator == 0.0
+    denominator = gl.where(empty, 1.0, denominator)
+    lse = gl.where(empty, float("-inf"), new_max * LN_2 + gl.log(denominator))
+    return gl.where(empty, 0.0, correction / denominator), lse
+
+
+@no_type_check
+@gluon.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=LISTS)
+def sparse_wide_kernel(
+    q_ptr,
+    pool_ptr,
+    prefix_indices_ptr,
+    prefix_indptr_ptr,
+    kv_ptr,
+    extend_indices_ptr,
+    extend_indptr_ptr,
+    sink_ptr,
+    out_ptr,
+    lse_ptr,
+    partial_acc_ptr,
+    partial_max_ptr,
+    partial_sum_ptr,
+    scale_log2,
+    num_pool_rows,
+    num_kv_rows,
+    num_prefix_indices,
+    num_extend_indices,
+    num_splits,
+    q_stride_token,
+    q_stride_head,
+    pool_stride_row,
+    kv_stride_row,
+    out_stride_token,
+    out_stride_head,
+    prefix_indices_stride,
+    prefix_indptr_stride,
+    extend_indices_stride,
+    extend_indptr_stride,
+    sink_stride,
+    HEADS: gl.constexpr,
+    BLOCK_H: gl.constexpr,
+    BLOCK_D: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    EXTEND: gl.constexpr,
+    SPLIT: gl.constexpr,
+    num_warps: gl.constexpr,
+):
+    """Share a block of heads between two warpgroups: each scores half of the keys and owns half of the columns."""
+    dtype: gl.constexpr = q_ptr.dtype.element_ty
+    COPY: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [num_warps, 1], [1, 0])
+    GROUPS: gl.constexpr = num_warps // 4
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, GROUPS], [16, BLOCK_K // GROUPS, 16])
+    OUTPUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, GROUPS], [16, BLOCK_D // GROUPS, 16])
+    ROW: gl.constexpr = gl.SliceLayout(1, SCORES)
+    COPY_KEY: gl.constexpr = gl.SliceLayout(1, COPY)
+    SCORE_KEY: gl.constexpr = gl.SliceLayout(0, SCORES)
+    WIDE: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+
+    head_blocks: gl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
+    # Head blocks of one token are neighbours in launch order, so that all but the first find the rows in L2.
+    part = gl.program_id(0) // head_blocks
+    token = (part // num_splits).to(gl.int64)
+    split = part % num_splits
+    first_head = (gl.program_id(0) % head_blocks) * BLOCK_H
+    q_tile = gl.allocate_shared_memory(dtype, [BLOCK_H, BLOCK_D], WIDE)
+    kv_tiles = gl.allocate_shared_memory(dtype, [2, BLOCK_K, BLOCK_D], WIDE)
+    weights_tile = gl.allocate_shared_memory(dtype, [BLOCK_H, BLOCK_K], WIDE)
+
+    copy_heads = first_head + gl.arange(0, BLOCK_H, layout=COPY_KEY)
+    copy_dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, COPY))
+    q_rows = q_ptr + token * q_stride_token + copy_heads.to(gl.int64) * q_stride_head
+    q_pointers = gl.expand_dims(q_rows, 1) + gl.expand_dims(copy_dims, 0)
+    async_copy.async_copy_global_to_shared(q_tile, q_pointers, mask=gl.expand_dims(copy_heads < HEADS, 1))
+
+    prefix_begin, prefix_end = span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
+    extend_begin, extend_end = prefix_end, prefix_end
+    if EXTEND:
+        extend_begin, extend_end = span(extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices)
+    prefix = (prefix_indices_ptr, prefix_indices_stride, prefix_begin, prefix_end, num_pool_rows)
+    extend = (extend_indices_ptr, extend_indices_stride, extend_begin, extend_end, num_kv_rows)
+    pool = (pool_ptr, pool_stride_row)
+    kv = (kv_ptr, kv_stride_row)
+    prefix_tiles = tiles_of(prefix_begin, prefix_end, BLOCK_K)
+    tiles = prefix_tiles + tiles_of(extend_begin, extend_end, BLOCK_K)
+    first, last = share_of(split, num_splits, tiles, SPLIT)
+
+    index = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+    gather(kv_tiles.index(0), first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
+    index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+
+    row_max = gl.full([BLOCK_H], LOWEST, gl.float32, ROW)
+    sums = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
+    empty_scores = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
+    values = gl.full([BLOCK_H, BLOCK_D], 0.0, gl.float32, OUTPUT)
+    for step in range(first, last):
+        tile = kv_tiles.index((step - first) % 2)
+        async_copy.wait_group(0)
+        fence_async_shared()
+        # From here on every warp sees this tile, and no warp reads the other one any more.
+        barrier()
+        pending = warpgroup_mma(q_tile, tile.permute((1, 0)), empty_scores, use_acc=False, is_async=True)
+        upcoming = kv_tiles.index((step - first + 1) % 2)
+        gather(upcoming, step + 1, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
+        index = indices_of(step + 2, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+        key = indices_of(step, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY)
+        scores = warpgroup_mma_wait(0, deps=(pending,))
+        scores = gl.where(gl.expand_dims(key >= 0, 0), scores, float("-inf"))
+        new_max = gl.maximum(row_max, gl.max(scores, axis=1) * scale_log2)
+        correction = gl.exp2(row_max - new_max)
+        weights = gl.exp2(scores * scale_log2 - gl.expand_dims(new_max, 1))
+        sums = sums * gl.expand_dims(correction, 1) + weights
+        row_max = new_max
+        weights_tile.store(weights.to(dtype))
+        fence_async_shared()
+        barrier()
+        values = values * gl.expand_dims(gl.convert_layout(correction, gl.SliceLayout(1, OUTPUT)), 1)
+        pending = warpgroup_mma(weights_tile, tile, values, is_async=True)
+        values = warpgroup_mma_wait(0, deps=(pending,))
+    async_copy.wait_group(0)
+
+    row_sum = gl.sum(sums, axis=1)
+    heads = first_head + gl.arange(0, BLOCK_H, layout=ROW)
+    if SPLIT:
+        partial = (token * HEADS + heads) * num_splits + split
+        gl.store(partial_max_ptr + partial, row_max, mask=heads < HEADS)
+        gl.store(partial_sum_ptr + partial, row_sum, mask=heads < HEADS)
+        # An empty split leaves its accumulator unwritten; the combine kernel never reads it.
+        out_heads = first_head + gl.arange(0, BLOCK_H, layout=gl.SliceLayout(1, OUTPUT))
+        out_dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, OUTPUT))
+        out_rows = partial_acc_ptr + ((token * HEADS + out_heads) * num_splits + split) * BLOCK_D
+        out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(out_dims, 0)
+        gl.store(out_pointers, values, mask=gl.expand_dims((out_heads < HEADS) & (first < last), 1))
+    else:
+        sink = gl.load(sink_ptr + heads.to(gl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
+        factor, lse = with_sink(row_max, row_sum, sink)
+        if lse_ptr is not None:
+            gl.store(lse_ptr + token * HEADS + heads, lse, mask=heads < HEADS)
+        values = values * gl.expand_dims(gl.convert_layout(factor, gl.SliceLayout(1, OUTPUT)), 1)
+        # Through shared memory, so that the rows leave in 16-byte pieces; the query tile is no longer needed.
+        q_tile.store(values.to(dtype))
+        barrier()
+        out_rows = out_ptr + token * out_stride_token + copy_heads.to(gl.int64) * out_stride_head
+        out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(copy_dims, 0)
+        gl.store(out_pointers, q_tile.load(COPY), mask=gl.expand_dims(copy_heads < HEADS, 1))

@@ -1,0 +1,177 @@
+"""Gluon kernel for Hopper's warpgroup matrix instructions, for at most 32 heads: sparse prefill and decode."""
+
+# Gluon has no stubs, and pyright sees the parameters of a device function as untyped.
+# pyright: reportMissingTypeStubs=false, reportMissingParameterType=false, reportUnknownParameterType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from typing import no_type_check
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    async_copy,
+    fence_async_shared,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from tensorpact_kernels.sparse_prefill.device_hopper import (
+    COUNTS,
+    LISTS,
+    LOWEST,
+    barrier,
+    gather,
+    indices_of,
+    share_of,
+    span,
+    tiles_of,
+    with_sink,
+)
+
+
+@no_type_check
+@gluon.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=LISTS)
+def sparse_narrow_kernel(
+    q_ptr,
+    pool_ptr,
+    prefix_indices_ptr,
+    prefix_indptr_ptr,
+    kv_ptr,
+    extend_indices_ptr,
+    extend_indptr_ptr,
+    sink_ptr,
+    out_ptr,
+    lse_ptr,
+    partial_acc_ptr,
+    partial_max_ptr,
+    partial_sum_ptr,
+    scale_log2,
+    num_pool_rows,
+    num_kv_rows,
+    num_prefix_indices,
+    num_extend_indices,
+    num_splits,
+    q_stride_token,
+    q_stride_head,
+    pool_stride_row,
+    kv_stride_row,
+    out_stride_token,
+    out_stride_head,
+    prefix_indices_stride,
+    prefix_indptr_stride,
+    extend_indices_stride,
+    extend_indptr_stride,
+    sink_stride,
+    HEADS: gl.constexpr,
+    BLOCK_H: gl.constexpr,
+    BLOCK_D: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    BUFFERS: gl.constexpr,
+    EXTEND: gl.constexpr,
+    SPLIT: gl.constexpr,
+    num_warps: gl.constexpr,
+):
+    """Put keys, not heads, on the 64 rows of the matrix instruction, so that few heads waste none of them."""
+    dtype: gl.constexpr = q_ptr.dtype.element_ty
+    COPY: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [num_warps, 1], [1, 0])
+    GROUPS: gl.constexpr = num_warps // 4
+    AHEAD: gl.constexpr = 1 if BUFFERS == 1 else BUFFERS - 1
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, GROUPS], [16, BLOCK_H // GROUPS, 16])
+    OUTPUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, BLOCK_H, 16])
+    HEAD: gl.constexpr = gl.SliceLayout(0, SCORES)
+    COPY_KEY: gl.constexpr = gl.SliceLayout(1, COPY)
+    SCORE_KEY: gl.constexpr = gl.SliceLayout(1, SCORES)
+    WIDE: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    NARROW: gl.constexpr = gl.NVMMASharedLayout(2 * BLOCK_H, 16, 2)
+
+    part = gl.program_id(0)
+    token = (part // num_splits).to(gl.int64)
+    split = part % num_splits
+    q_tile = gl.allocate_shared_memory(dtype, [BLOCK_H, BLOCK_D], WIDE)
+    kv_tiles = gl.allocate_shared_memory(dtype, [BUFFERS, BLOCK_K, BLOCK_D], WIDE)
+    weights_tile = gl.allocate_shared_memory(dtype, [BLOCK_K, BLOCK_H], NARROW)
+
+    prefix_begin, prefix_end = span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
+    extend_begin, extend_end = prefix_end, prefix_end
+    if EXTEND:
+        extend_begin, extend_end = span(extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices)
+    prefix = (prefix_indices_ptr, prefix_indices_stride, prefix_begin, prefix_end, num_pool_rows)
+    extend = (extend_indices_ptr, extend_indices_stride, extend_begin, extend_end, num_kv_rows)
+    pool = (pool_ptr, pool_stride_row)
+    kv = (kv_ptr, kv_stride_row)
+    prefix_tiles = tiles_of(prefix_begin, prefix_end, BLOCK_K)
+    tiles = prefix_tiles + tiles_of(extend_begin, extend_end, BLOCK_K)
+    first, last = share_of(split, num_splits, tiles, SPLIT)
+
+    copy_heads = gl.arange(0, BLOCK_H, layout=COPY_KEY)
+    copy_dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, COPY))
+    q_rows = q_ptr + token * q_stride_token + copy_heads.to(gl.int64) * q_stride_head
+    q_pointers = gl.expand_dims(q_rows, 1) + gl.expand_dims(copy_dims, 0)
+    async_copy.async_copy_global_to_shared(q_tile, q_pointers, mask=gl.expand_dims(copy_heads < HEADS, 1))
+    for step in gl.static_range(AHEAD):
+        index = indices_of(first + step, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+        gather(kv_tiles.index(step), first + step, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
+    index = indices_of(first + AHEAD, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+    key = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY)
+
+    row_max = gl.full([BLOCK_H], LOWEST, gl.float32, HEAD)
+    sums = gl.full([BLOCK_K, BLOCK_H], 0.0, gl.float32, SCORES)
+    empty_scores = gl.full([BLOCK_K, BLOCK_H], 0.0, gl.float32, SCORES)
+    values = gl.full([BLOCK_D, BLOCK_H], 0.0, gl.float32, OUTPUT)
+    for step in range(first, last):
+        tile = kv_tiles.index((step - first) % BUFFERS)
+        upcoming = step + AHEAD
+        upcoming_tile = kv_tiles.index((upcoming - first) % BUFFERS)
+        async_copy.wait_group(AHEAD - 1)
+        fence_async_shared()
+        # From here on every warp sees this tile, and no warp reads the one before any more.
+        barrier()
+        pending = warpgroup_mma(tile, q_tile.permute((1, 0)), empty_scores, use_acc=False, is_async=True)
+        if BUFFERS > 1:
+            gather(upcoming_tile, upcoming, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
+            index = indices_of(upcoming + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+        valid = key >= 0
+        key = indices_of(step + 1, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY)
+        scores = warpgroup_mma_wait(0, deps=(pending,))
+        scores = gl.where(gl.expand_dims(valid, 1), scores, float("-inf"))
+        new_max = gl.maximum(row_max, gl.max(scores, axis=0) * scale_log2)
+        correction = gl.exp2(row_max - new_max)
+        weights = gl.exp2(scores * scale_log2 - gl.expand_dims(new_max, 0))
+        sums = sums * gl.expand_dims(correction, 0) + weights
+        row_max = new_max
+        weights_tile.store(weights.to(dtype))
+        fence_async_shared()
+        barrier()
+        values = values * gl.expand_dims(gl.convert_layout(correction, gl.SliceLayout(0, OUTPUT)), 0)
+        pending = warpgroup_mma(tile.permute((1, 0)), weights_tile, values, is_async=True)
+        values = warpgroup_mma_wait(0, deps=(pending,))
+        if BUFFERS == 1:
+            barrier()
+            gather(upcoming_tile, upcoming, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
+            index = indices_of(upcoming + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+    async_copy.wait_group(0)
+
+    row_sum = gl.sum(sums, axis=0)
+    heads = gl.arange(0, BLOCK_H, layout=HEAD)
+    if SPLIT:
+        partial = (token * HEADS + heads) * num_splits + split
+        gl.store(partial_max_ptr + partial, row_max, mask=heads < HEADS)
+        gl.store(partial_sum_ptr + partial, row_sum, mask=heads < HEADS)
+        # An empty split leaves its accumulator unwritten; the combine kernel never reads it.
+        ROWS: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [num_warps, 1], [1, 0])
+        out_heads = gl.arange(0, BLOCK_H, layout=gl.SliceLayout(1, ROWS))
+        out_dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, ROWS))
+        out_rows = partial_acc_ptr + ((token * HEADS + out_heads) * num_splits + split) * BLOCK_D
+        out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(out_dims, 0)
+        acc = gl.convert_layout(gl.permute(values, (1, 0)), ROWS)
+        gl.store(out_pointers, acc, mask=gl.expand_dims((out_heads < HEADS) & (first < last), 1))
+    else:
+        sink = gl.load(sink_ptr + heads.to(gl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
+        factor, lse = with_sink(row_max, row_sum, sink)
+        if lse_ptr is not None:
+            gl.store(lse_ptr + token * HEADS + heads, lse, mask=heads < HEADS)
+        values = (values * gl.expand_dims(gl.convert_layout(factor, gl.SliceLayout(0, OUTPUT)), 0)).to(dtype)
+        out_rows = out_ptr + token * out_stride_token + copy_heads.to(gl.int64) * out_stride_head
+        out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(copy_dims, 0)
+        rounded = gl.convert_layout(gl.permute(values, (1, 0)), COPY)
+        gl.store(out_pointers, rounded, mask=gl.expand_dims(copy_heads < HEADS, 1))

@@ -1,0 +1,136 @@
+"""Torch side of the Hopper kernels: when they apply, and their launch."""
+
+# Gluon has no stubs, and the launch options are no parameters of the kernel.
+# pyright: reportMissingTypeStubs=false, reportCallIssue=false, reportUnknownVariableType=false
+
+import functools
+import importlib
+import math
+
+import torch
+from torch import Tensor
+
+from .launch_split import choose_splits, combine, partials, programs_at_once
+
+HEAD_DIM = 512
+BLOCK_K = 64
+NARROW_HEADS = 16
+WIDE_HEADS = 64
+NARROW = {"BUFFERS": 1, "num_warps": 4}
+
+_LOG2_E = 1.4426950408889634
+_VECTOR_BYTES = 16
+
+
+def applies(q: Tensor, *rows: Tensor) -> bool:
+    """Whether the Hopper kernels can run on these queries and rows.
+
+    They copy rows in 16-byte pieces, and torch.compile cannot trace a Gluon kernel.
+
+    Args:
+        q: Queries.
+        rows: Pools of rows; key and value at once.
+    """
+    return (
+        q.is_cuda
+        and q.shape[2] == HEAD_DIM
+        and not torch.compiler.is_compiling()
+        and _supported(q.device.index)
+        and all(_copies_in_vectors(tensor, q.dtype) for tensor in (q, *rows))
+    )
+
+
+def attend(
+    q: Tensor,
+    pool: Tensor,
+    prefix: tuple[Tensor, Tensor],
+    kv: Tensor | None,
+    extend: tuple[Tensor, Tensor] | None,
+    attn_sink: Tensor,
+    softmax_scale: float,
+    out: Tensor,
+    lse: Tensor | None,
+    splits: int | None,
+) -> None:
+    """Launch the kernel for this number of heads, and the combine kernel after a split one.
+
+    Args:
+        q: Queries.
+        pool: Paged pool; a row is both key and value.
+        prefix: Pool rows of all tokens, and where each token's rows begin and end.
+        kv: New rows of this forward; None in a decode.
+        extend: As ``prefix``, for ``kv``.
+        attn_sink: Natural-log logit per head that joins the denominator and carries no value.
+        softmax_scale: Positive factor on the scores, not on the sink.
+        out: Result, written.
+        lse: Natural log of the denominator, written where given.
+        splits: Programs that share a token's rows; None chooses.
+    """
+    tokens, heads, dim = q.shape
+    block_h = NARROW_HEADS if heads <= NARROW_HEADS else WIDE_HEADS
+    blocks = tokens * math.ceil(heads / block_h)
+    if splits is None:
+        steps = math.ceil(prefix[0].shape[0] / (tokens * BLOCK_K))
+        splits = choose_splits(blocks, steps, programs_at_once(q.device, 2 if block_h == NARROW_HEADS and NARROW["BUFFERS"] == 1 else 1))
+    partial = partials(q, splits)
+    lists = (*prefix, *(extend or prefix))
+    new_rows = pool if kv is None else kv
+    _kernel(block_h)[(blocks * splits,)](
+        q,
+        pool,
+        *lists[:2],
+        new_rows,
+        *lists[2:],
+        attn_sink,
+        out,
+        lse,
+        *partial,
+        float(softmax_scale) * _LOG2_E,
+        pool.shape[0],
+        new_rows.shape[0],
+        lists[0].shape[0],
+        lists[2].shape[0],
+        splits,
+        *q.stride()[:2],
+        pool.stride(0),
+        new_rows.stride(0),
+        *out.stride()[:2],
+        *(entries.stride(0) for entries in lists),
+        attn_sink.stride(0),
+        HEADS=heads,
+        BLOCK_H=block_h,
+        BLOCK_D=dim,
+        BLOCK_K=BLOCK_K,
+        EXTEND=extend is not None,
+        SPLIT=splits > 1,
+        **(NARROW if block_h == NARROW_HEADS else {"num_warps": 8}),
+    )
+    combine(partial, attn_sink, out, lse, early=True)
+
+
+def _kernel(block_h: int):
+    from tensorpact_kernels.sparse_prefill import device_hopper, device_hopper_narrow
+
+    return device_hopper_narrow.sparse_narrow_kernel if block_h == NARROW_HEADS else device_hopper.sparse_wide_kernel
+
+
+@functools.cache
+def _supported(index: int) -> bool:
+    if torch.cuda.get_device_capability(index) != (9, 0):
+        return False
+    try:
+        importlib.import_module("tensorpact_kernels.sparse_prefill.device_hopper_narrow")
+    except (ImportError, AttributeError):
+        # Gluon is experimental: a Triton that lacks it, or a name of it, has the portable kernels.
+        return False
+    return True
+
+
+def _copies_in_vectors(tensor: Tensor, dtype: torch.dtype) -> bool:
+    *outer, last = tensor.stride()
+    return (
+        tensor.dtype == dtype
+        and last == 1
+        and tensor.data_ptr() % _VECTOR_BYTES == 0
+        and all(stride * tensor.element_size() % _VECTOR_BYTES == 0 for stride in outer)
+    )

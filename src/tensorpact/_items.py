@@ -1,0 +1,174 @@
+"""Tensors inside containers: every item of a list, tuple, mapping or named tuple, each under a name of its own."""
+
+import collections.abc
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union
+
+from ._errors import ContractDefinitionError
+from ._hints import mentions_tensor
+
+_REPEATED: tuple[Any, ...] = (list, collections.abc.Sequence, collections.abc.MutableSequence, collections.deque)
+_MAPPINGS: tuple[Any, ...] = (dict, collections.abc.Mapping, collections.abc.MutableMapping, collections.OrderedDict)
+_COLLECTED = "collected by a starred parameter"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Items:
+    """A container hint with tensors inside.
+
+    Attributes:
+        form: Whether it repeats one hint, lists a fixed number of them, maps keys, or has named fields.
+        container: Class that the value must be an instance of.
+        members: Key and hint of each member; one member without a key where a hint repeats.
+    """
+
+    form: Literal["each", "fixed", "mapping", "fields", "keys"]
+    container: Any
+    members: tuple[tuple[str, Any], ...]
+
+    def contained(self, value: Any) -> list[tuple[str, Any, Any]]:
+        """Suffix, hint and value of every item; items that are missing or too many are left to :meth:`fits`."""
+        if self.form == "each":
+            return [(f"[{i}]", self.members[0][1], item) for i, item in enumerate(value)]
+        if self.form == "mapping":
+            return [(f"[{key!r}]", self.members[0][1], item) for key, item in value.items()]
+        if self.form == "keys":
+            return [(f"[{key!r}]", hint, value[key]) for key, hint in self.members if key in value]
+        if self.form == "fields":
+            return [(f".{key}", hint, getattr(value, key)) for key, hint in self.members]
+        return [(f"[{i}]", hint, item) for i, ((_, hint), item) in enumerate(zip(self.members, value, strict=True))]
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value is such a container, with the right number of items."""
+        if not isinstance(value, self.container):
+            return False
+        if self.form == "fixed":
+            return len(value) == len(self.members)
+        return self.form != "keys" or all(key in value for key, _ in self.members)
+
+    def templates(self) -> list[tuple[str, Any]]:
+        """Suffix and hint of each kind of item."""
+        if self.form in ("each", "mapping"):
+            return [("[]", self.members[0][1])]
+        if self.form == "fixed":
+            return [(f"[{i}]", hint) for i, (_, hint) in enumerate(self.members)]
+        forms = {"fields": ".{}", "keys": "[{!r}]"}
+        return [(forms[self.form].format(key), hint) for key, hint in self.members]
+
+
+def members(hint: Any) -> list[Any]:
+    """The members of a union, each with the metadata around it, or the hint alone."""
+    if typing.get_origin(hint) is Annotated:
+        inner, *metadata = typing.get_args(hint)
+        inside = members(inner)
+        return [hint] if len(inside) == 1 else [m if m is type(None) else Annotated[(m, *metadata)] for m in inside]
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        return [m for inner in typing.get_args(hint) for m in members(inner)]
+    return [hint]
+
+
+def read_items(hint: Any, owner: str) -> Items | None:
+    """Read a container hint; None where no tensor is inside.
+
+    Args:
+        hint: A hint that is no union.
+        owner: Function and parameter, for messages.
+
+    Raises:
+        ContractDefinitionError: The container cannot be looked through without using it up.
+    """
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        if _COLLECTED not in arguments[1:]:
+            return read_items(arguments[0], owner)
+        *_, repeated = (a for a in typing.get_args(arguments[0]) if a is not Ellipsis)
+        mapping = typing.get_origin(arguments[0]) is dict
+        return Items("mapping" if mapping else "each", dict if mapping else tuple, (("", repeated),))
+    if isinstance(hint, type) and not arguments:
+        return _read_class(hint)
+    if not mentions_tensor(hint) or origin is None:
+        return None
+    if origin is tuple:
+        if arguments[-1:] == (Ellipsis,):
+            return Items("each", tuple, (("", arguments[0]),))
+        return Items("fixed", tuple, tuple(("", a) for a in arguments))
+    if origin in _REPEATED:
+        return Items("each", origin, (("", arguments[0]),))
+    if origin in _MAPPINGS:
+        return Items("mapping", origin, (("", arguments[1]),))
+    raise ContractDefinitionError(
+        f"{owner}: tensors inside {hint!r} cannot be checked; lists, tuples, mappings and named tuples can"
+    )
+
+
+def _read_class(hint: type) -> Items | None:
+    named = issubclass(hint, tuple) and hasattr(hint, "_fields")
+    if not (named or typing.is_typeddict(hint)):
+        return None
+    fields = typing.get_type_hints(hint, include_extras=True)
+    if not any(mentions_tensor(h) for h in fields.values()):
+        return None
+    return Items("fields", hint, tuple(fields.items())) if named else Items("keys", dict, tuple(fields.items()))
+
+
+def expand(name: str, hint: Any, value: Any, owner: str) -> Iterator[tuple[str, Any, Any]]:
+    """Name, hint and value of every part of a value that a hint speaks of.
+
+    Args:
+        name: How messages call the value.
+        hint: Its hint; of a union the container that the value is an instance of is taken.
+        value: The value.
+        owner: The function, for messages.
+    """
+    containers = [(m, i) for m in members(hint) if (i := read_items(m, f"{owner}: {name}")) is not None]
+    if not containers:
+        yield name, hint, value
+        return
+    for _, items in containers:
+        if items.fits(value):
+            for suffix, inner, item in items.contained(value):
+                yield from expand(name + suffix, inner, item, owner)
+            return
+    rest = [m for m in members(hint) if m not in [c for c, _ in containers]]
+    if any(mentions_tensor(m) for m in rest):
+        yield name, Union[tuple(rest)], value  # noqa: UP007 - members are known at run time only
+    else:
+        yield name, Unfit((*(_plain(items) for _, items in containers), *rest)), value
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Stands where a hint stands, for a value that is none of the containers."""
+
+    containers: tuple[Any, ...]
+
+
+def _plain(items: Items) -> Any:
+    if items.form == "fixed":
+        return tuple[tuple(Any for _ in items.members)]  # type: ignore[misc]
+    return items.container
+
+
+def templates(name: str, hint: Any, owner: str) -> Iterator[tuple[str, Any]]:
+    """Name and hint of each kind of part that values of a hint can have."""
+    for member in members(hint):
+        items = read_items(member, f"{owner}: {name}")
+        if items is None:
+            yield name, member
+            continue
+        for suffix, inner in items.templates():
+            yield from templates(name + suffix, inner, owner)
+
+
+def is_nested(hint: Any, owner: str) -> bool:
+    """Whether a hint has tensors inside containers."""
+    return any(read_items(m, owner) is not None for m in members(hint))
+
+
+def starred_hint(hint: Any, keywords: bool) -> Any:
+    """The hint of all the values that ``*args`` or ``**kwargs`` collects; each is looked at, tensor or not."""
+    collected: Any = dict[str, hint] if keywords else tuple[hint, ...]
+    return Annotated[collected, _COLLECTED]

@@ -1,0 +1,211 @@
+"""Tensors in lists, tuples, mappings, named tuples, ``*args`` and ``**kwargs``: every item, named, every time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+import pytest
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+import tensorpact
+from tensorpact import Contract, ContractDefinitionError, contract
+from tensorpact._entry import entry_of
+from tensorpact.clauses import require
+
+T = torch.zeros
+
+
+@pytest.fixture(params=("compiled", "beartype"), autouse=True)
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Both enforcing modes."""
+    with tensorpact.enforcement(request.param):
+        yield request.param
+
+
+def forgiven(function: Any) -> list[Any]:
+    """Calls in which the guard rejected what the diagnosis then let pass."""
+    entry, seen = entry_of(function), []
+
+    def diagnose(values: tuple[Any, ...]) -> Exception | None:
+        error = entry.diagnose(values)
+        if error is None:
+            seen.append(values)
+        return error
+
+    function.__globals__["_diagnose"] = diagnose
+    return seen
+
+
+class Outputs(NamedTuple):
+    """A named tuple of tensors."""
+
+    k: Float[Tensor, "n K"]
+    v: Float[Tensor, "n V"]
+    label: str = ""
+
+
+class Cache(TypedDict):
+    """A mapping with known keys."""
+
+    k: Float[Tensor, "n K"]
+    v: Float[Tensor, "n V"]
+
+
+@contract
+def listed(x: Float[Tensor, " n"], xs: list[Float[Tensor, " n"]]) -> str:
+    return "ran"
+
+
+@contract
+def alone(xs: list[Float[Tensor, "n 2"]]) -> str:
+    return "ran"
+
+
+@contract
+def collected(x: Float[Tensor, " n"], *xs: Float[Tensor, " n"], **named: Int[Tensor, "n m"]) -> str:
+    return "ran"
+
+
+@contract
+def paired(pair: tuple[Float[Tensor, " n"], Int[Tensor, " n"]] | None = None) -> str:
+    return "ran"
+
+
+@contract
+def mapped(caches: Mapping[str, Float[Tensor, "slots K"]], layers: dict[str, list[Float[Tensor, " K"]]]) -> str:
+    return "ran"
+
+
+@contract
+def outputs(out: Outputs, other: Sequence[Outputs] = ()) -> str:
+    return "ran"
+
+
+@contract
+def typed(cache: Cache) -> str:
+    return "ran"
+
+
+@contract
+def counted(*counts: int, **flags: bool) -> str:
+    return "ran"
+
+
+GOOD = [
+    pytest.param(listed, (T(2), [T(2), T(2)]), {}, id="list"),
+    pytest.param(listed, (T(2), []), {}, id="empty-list"),
+    pytest.param(alone, ([T(3, 2), T(3, 2)],), {}, id="list-alone"),
+    pytest.param(collected, (T(2), T(2), T(2)), {"a": T(2, 5).int(), "b": T(2, 5).int()}, id="args-kwargs"),
+    pytest.param(paired, ((T(2), T(2).int()),), {}, id="tuple"),
+    pytest.param(paired, (), {}, id="optional-tuple"),
+    pytest.param(mapped, ({"a": T(4, 3), "b": T(4, 3)}, {"x": [T(3)], "y": []}), {}, id="mappings"),
+    pytest.param(outputs, (Outputs(T(2, 3), T(2, 5)), [Outputs(T(2, 3), T(2, 5))]), {}, id="named-tuple"),
+    pytest.param(typed, ({"k": T(2, 3), "v": T(2, 5)},), {}, id="typed-dict"),
+    pytest.param(counted, (1, 2), {"a": True}, id="plain-args"),
+]
+
+BAD = [
+    pytest.param(
+        listed,
+        (T(2), [T(2)] * 4 + [T(3)]),
+        {},
+        r"^xs\[4\]: axis 0 \(n\) is 3, but n is 2 \(x axis 0\)",
+        id="fifth-item",
+    ),
+    pytest.param(
+        alone,
+        ([T(3, 2), T(4, 2)],),
+        {},
+        r"^xs\[1\]: axis 0 \(n\) is 4, but n is 3 \(xs\[0\] axis 0\)",
+        id="item-against-item",
+    ),
+    pytest.param(alone, ([T(3, 5)],), {}, r"^xs\[0\]: axis 1 is 5, but must be 2", id="fixed"),
+    pytest.param(alone, ((T(3, 2),),), {}, r"^xs: expected list, got tuple", id="wrong-container"),
+    pytest.param(alone, ([T(3, 2), None],), {}, r"^xs\[1\]: expected a Tensor \[n, 2\], got None", id="none-item"),
+    pytest.param(alone, ([T(3, 2).int()],), {}, r"^xs\[0\]: dtype is torch\.int32, expected Float", id="dtype"),
+    pytest.param(collected, (T(2), T(2), T(3)), {}, r"^xs\[1\]: axis 0 \(n\) is 3, but n is 2 \(x axis 0\)", id="args"),
+    pytest.param(
+        collected, (T(2),), {"b": T(3, 1).int()}, r"^named\['b'\]: axis 0 \(n\) is 3, but n is 2", id="kwargs"
+    ),
+    pytest.param(paired, ((T(2), T(3).int()),), {}, r"^pair\[1\]: axis 0 \(n\) is 3", id="tuple-item"),
+    pytest.param(paired, ((T(2),),), {}, r"^pair: expected tuple", id="tuple-length"),
+    pytest.param(
+        mapped, ({"a": T(4, 3)}, {"y": [T(3), T(2)]}), {}, r"^layers\['y'\]\[1\]: axis 0 \(K\) is 2", id="nested"
+    ),
+    pytest.param(
+        outputs,
+        (Outputs(T(2, 3), T(4, 5)),),
+        {},
+        r"^out\.v: axis 0 \(n\) is 4, but n is 2 \(out\.k axis 0\)",
+        id="field",
+    ),
+    pytest.param(outputs, ((T(2, 3), T(2, 5)),), {}, r"^out: expected Outputs, got tuple", id="plain-tuple"),
+    pytest.param(typed, ({"k": T(2, 3), "v": T(3, 5)},), {}, r"^cache\['v'\]: axis 0 \(n\) is 3", id="key"),
+    pytest.param(counted, (1, "2"), {}, r"^counts\[1\]: expected int, got str '2'", id="plain-args"),
+]
+
+
+@pytest.mark.parametrize(("function", "args", "kwargs"), GOOD)
+def test_accepted(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    seen = forgiven(function)
+    assert function(*args, **kwargs) == "ran"
+    assert seen == []
+
+
+@pytest.mark.parametrize(("function", "args", "kwargs", "text"), BAD)
+def test_rejected(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], text: str) -> None:
+    with pytest.raises(tensorpact.ContractViolation, match=text):
+        function(*args, **kwargs)
+
+
+def test_every_call_fails_with_the_same_item() -> None:
+    good, bad = [T(5, 2)] * 9, [T(6, 2)]
+    for _ in range(50):
+        with pytest.raises(ValueError, match=r"^xs\[9\]: axis 0 \(n\) is 6, but n is 5 \(xs\[0\] axis 0\)"):
+            alone(good + bad)
+
+
+def test_rules_see_the_container_and_its_dims() -> None:
+    made = Contract("f", clauses=[require(lambda xs: len(xs) < 3), require(lambda n: n % 2 == 0)])
+
+    @contract(made)
+    def f(xs: list[Float[Tensor, " n"]]) -> str:
+        return "ran"
+
+    assert f([T(2), T(2)]) == "ran"
+    assert f([]) == "ran"
+    with pytest.raises(ValueError, match="requirement 0"):
+        f([T(2)] * 3)
+    with pytest.raises(ValueError, match="requirement 1 of f does not hold: n=3"):
+        f([T(3)])
+
+
+def test_what_a_loop_cannot_compare_is_still_checked() -> None:
+    @contract
+    def f(xs: list[Float[Tensor, " n+1"]], y: Float[Tensor, "#m"], zs: list[Float[Tensor, " m"]]) -> str:
+        return "ran"
+
+    assert f([T(4)], T(1), [T(5)]) == "ran"
+    with pytest.raises(ValueError, match=r"^xs\[1\]: axis 0 \(n\+1\) is 5, but n\+1 is 4"):
+        f([T(4), T(5)], T(1), [])
+    with pytest.raises(ValueError, match=r"^y: axis 0 \(m\) is 3, but m is 5 \(zs\[0\] axis 0\)"):
+        f([], T(3), [T(5)])
+
+
+def test_containers_that_would_be_used_up_are_refused() -> None:
+    with pytest.raises(ContractDefinitionError, match="cannot be checked"):
+
+        @contract
+        def f(xs: Iterator[Float[Tensor, " n"]]) -> None:
+            pass
+
+
+def test_returned_containers() -> None:
+    @contract(check_returns=True)
+    def f(x: Float[Tensor, " n"], size: int) -> dict[str, list[Float[Tensor, " n"]]]:
+        return {"a": [T(2), T(size)]}
+
+    assert f(T(2), 2)["a"][1].shape == (2,)
+    with pytest.raises(ValueError, match=r"^return\['a'\]\[1\]: axis 0 \(n\) is 3, but n is 2 \(x axis 0\)"):
+        f(T(2), 3)
