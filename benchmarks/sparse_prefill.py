@@ -35,18 +35,18 @@ PREFILL_SHAPES = [
     (4096, 64, 128, 512, 128),
     (1024, 16, 512, 1024, 128),
     (4096, 16, 512, 512, 128),
+    (4096, 32, 512, 512, 128),
 ]
 DECODE_SHAPES = [(b, h, 512, n) for h in (16, 128) for b in (1, 16, 64, 256) for n in (128, 512, 1024, 4096)]
 PREFILL_TILES = {
-    (128, 512): [(64, 64, 8, 2), (64, 64, 8, 1), (64, 32, 8, 3), (64, 32, 8, 4), (32, 64, 8, 2), (32, 32, 4, 3)],
+    (128, 512): [(64, 64, 8, 2), (64, 64, 8, 1), (64, 32, 8, 3), (32, 64, 8, 2), (32, 32, 4, 3)],
+    (32, 512): [(32, 32, 4, 3), (32, 64, 8, 2)],
     (64, 128): [
         (64, 128, 4, 3),
         (64, 128, 4, 2),
         (64, 64, 4, 2),
         (64, 64, 4, 3),
-        (64, 64, 4, 4),
         (64, 128, 8, 3),
-        (64, 64, 8, 4),
     ],
     (16, 512): [(16, 64, 4, 2), (16, 64, 8, 2), (16, 32, 4, 3), (16, 32, 8, 3), (16, 128, 8, 2)],
 }
@@ -245,9 +245,11 @@ def candidates_for(kind, shape, options):
     found = [Candidate("ours")]
     if kind == "prefill" and public_prefill() and not options.no_public:
         found.append(Candidate("public"))
+    if kind == "decode" and not options.sweep:
+        found.append(Candidate("portable"))
     if options.sweep:
         tiles = PREFILL_TILES.get((heads, dim), []) if kind == "prefill" else DECODE_TILES[heads]
-        found += [Candidate("portable")] + [Candidate("portable", tile) for tile in tiles]
+        found += [Candidate("portable"), *(Candidate("portable", tile) for tile in tiles)]
         if kind == "decode":
             found += [Candidate("ours", None, splits) for splits in split_counts(shape)]
     if options.variants and kind == "prefill":
@@ -316,6 +318,22 @@ def measure(kind, shape, found, limits, deadline):
     return rows
 
 
+def rounded(value):
+    """Return a report with its floats cut to four digits."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {name: rounded(entry) for name, entry in value.items()}
+    return [rounded(entry) for entry in value] if isinstance(value, list) else value
+
+
+def as_json(report):
+    """Return a report as JSON with one line a row."""
+    *head, rows = (json.dumps({name: entry})[1:-1] for name, entry in rounded(report | {"rows": []}).items())
+    lines = ",\n".join(json.dumps(rounded(row)) for row in report["rows"])
+    return "{" + ",\n".join([*head, rows[:-2]]) + f"[\n{lines}\n]}}\n"
+
+
 def show(rows):
     """Print the table."""
     print(f"{'kind':8}{'shape':>26}  {'candidate':26}{'ms':>9}{'TFLOP/s':>9}{'TB/s':>7}{'of floor':>9}{'error':>10}")
@@ -369,7 +387,7 @@ def main():
                 "ceilings": limits,
                 "rows": rows,
             }
-            pathlib.Path(options.out).write_text(json.dumps(report, indent=1))
+            pathlib.Path(options.out).write_text(as_json(report))
     show(rows)
 
 

@@ -7,17 +7,20 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
+import torch
+
 import tensorpact._modes as modes
 
 from . import _guard
 from ._annotations import Signature, read_signature
+from ._classes import contract_dataclass
 from ._contract import Contract
 from ._diagnosis import diagnose
 from ._errors import ContractDefinitionError
 from ._frames import caller_frame
 from ._guard import GuardPlan, make_plan
 from ._reference import Reference
-from ._results import kind_of, result_hint, wrap
+from ._results import Kind, kind_of, result_hint, wrap
 from ._returns import ReturnCheck
 from ._terms import Terms
 
@@ -42,7 +45,7 @@ class Entry:
         self.body = body
         self.contract = contract
         self.check_returns = check_returns
-        self.kind = kind_of(body)
+        self.kind: Kind = kind_of(body)
         self.owner = f"{body.__module__}.{body.__qualname__}"
         self._local: Mapping[str, Any] | None = local
         self._terms: Terms | None = None
@@ -107,6 +110,14 @@ class Entry:
 
     def diagnose(self, arguments: tuple[Any, ...]) -> Exception | None:
         """The error of a call, or None where it is right after all."""
+        if torch.compiler.is_compiling():
+            # Tracing the diagnosis would take seconds and prove nothing: it runs outside the graph.
+            outside = cast("Callable[[Callable[..., Any]], Callable[..., Exception | None]]", torch.compiler.disable)
+            return outside(self.judge)(arguments)
+        return self.judge(arguments)
+
+    def judge(self, arguments: tuple[Any, ...]) -> Exception | None:
+        """The error of a call, by the interpreter of the language."""
         return diagnose(self.terms, self.values(arguments))
 
     def call_checked(self, *args: Any, **kwargs: Any) -> Any:
@@ -227,7 +238,7 @@ def _decorate(function: Any, contract: Contract | None, check_returns: bool, loc
         ]
         return property(*parts, doc=function.__doc__)
     if isinstance(function, type):
-        raise ContractDefinitionError(f"{function.__qualname__} is a class; decorate its methods")
+        return contract_dataclass(function, lambda check: _decorate(check, contract, check_returns, local))
     if not isinstance(function, FunctionType):
         raise ContractDefinitionError(f"{function!r} is no Python function")
     if disabled or entry_of(function) is not None:

@@ -228,7 +228,7 @@ def _same_dim(call: Call, clause: Clause, step: Step) -> Status:
         elif size != reference[1]:
             shape = call.shape(name) or ()
             place = spec.forms[0].position(obligation.index, len(shape))
-            found = f"axis {place} ({dim}) is {size}" if isinstance(place, int) else f"axes *{dim} are {list(size)}"
+            found = f"axis {place} ({dim}) is {size}" if isinstance(size, int) else f"axes *{dim} are {list(size)}"
             text = f"{name}: {found}, but {dim} is {reference[1]} ({call.where(reference[0])}); got {list(shape)}"
             failing.append(Broken((name,), text, axis=place if isinstance(place, int) else None, dim=dim))
     return _merge(failing) or unknown

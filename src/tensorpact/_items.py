@@ -104,8 +104,8 @@ def read_items(hint: Any, owner: str) -> Items | None:
     )
 
 
-def _read_class(hint: type) -> Items | None:
-    named = issubclass(hint, tuple) and hasattr(hint, "_fields")
+def _read_class(hint: Any) -> Items | None:
+    named = tuple in hint.__mro__ and hasattr(hint, "_fields")
     if not (named or typing.is_typeddict(hint)):
         return None
     fields = typing.get_type_hints(hint, include_extras=True)
@@ -148,7 +148,7 @@ class Unfit:
 
 def _plain(items: Items) -> Any:
     if items.form == "fixed":
-        return tuple[tuple(Any for _ in items.members)]  # type: ignore[misc]
+        return tuple[tuple(Any for _ in items.members)]
     return items.container
 
 

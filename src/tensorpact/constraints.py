@@ -132,7 +132,10 @@ def _address(tensor: Any) -> int:
     # Fake and functional tensors have no address; asking them for one warns or raises.
     if tensor.is_meta or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or torch.compiler.is_compiling():
         return 0
-    return tensor.data_ptr()
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:  # a functorch wrapper has no storage of its own
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,8 +258,8 @@ def test_an_unresolvable_string_annotation_is_named() -> None:
         def f(x: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
-def test_a_class_is_refused() -> None:
-    with pytest.raises(ContractDefinitionError, match="is a class; decorate its methods"):
+def test_a_class_that_is_no_dataclass_is_refused() -> None:
+    with pytest.raises(ContractDefinitionError, match="Layer is no dataclass"):
 
         @contract
         class Layer:

@@ -107,8 +107,7 @@ def test_decode_of_a_quantised_pool(heads):
     assert kernel.metadata.shared <= SHARED_LIMIT
 
 
-@pytest.mark.parametrize("early", [False, True])
-@pytest.mark.parametrize("splits", [2, 5, 64])
+@pytest.mark.parametrize(("splits", "early"), [(2, True), (5, False), (64, True)])
 def test_combine(splits, early):
     constants = {
         "HEADS": 16,
@@ -123,11 +122,11 @@ def test_combine(splits, early):
 
 
 @pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
-@pytest.mark.parametrize("extend", [False, True])
-@pytest.mark.parametrize("split", [False, True])
-@pytest.mark.parametrize("heads", [3, 16, 20, 128])
+@pytest.mark.parametrize(
+    ("heads", "split", "extend"), [(16, False, True), (32, True, False), (48, True, False), (128, False, True)]
+)
 def test_hopper_kernels(heads, split, extend):
-    narrow = heads <= 16
+    narrow = heads <= 32
     kernel = compile_for_hopper(
         device_hopper_narrow.sparse_narrow_kernel if narrow else device_hopper.sparse_wide_kernel,
         None,
@@ -148,9 +147,10 @@ def test_hopper_kernels(heads, split, extend):
 
 
 def test_splits_fill_the_device_and_no_more():
-    assert [choose_splits(blocks, 64, 132) for blocks in (1, 16, 64, 132, 256)] == [64, 8, 2, 1, 1]
-    assert choose_splits(1, 1, 132) == 1
-    assert choose_splits(1000, 64, 132) == 1
+    assert [choose_splits(blocks, 64, 132, pairs=True) for blocks in (1, 16, 64, 132, 256)] == [64, 8, 4, 2, 1]
+    assert [choose_splits(blocks, 64, 132, pairs=False) for blocks in (2, 32, 128, 256)] == [64, 4, 1, 1]
+    assert choose_splits(1, 1, 132, pairs=True) == 1
+    assert choose_splits(1000, 64, 132, pairs=True) == 1
 
 
 def test_tiles_fit_shared_memory_and_registers():

@@ -15,10 +15,9 @@ LN_2 = tl.constexpr(0.6931471805599453)
 SCALE_GROUP = tl.constexpr(64)
 
 # Sizes and list addresses change from step to step; specialising on them would compile a kernel for each combination.
-COUNTS = ["num_pool_rows", "num_kv_rows", "num_prefix_indices", "num_extend_indices"]
-LISTS = ["prefix_indices_ptr", "prefix_indptr_ptr", "extend_indices_ptr", "extend_indptr_ptr", "sink_ptr", "lse_ptr"]
-DECODE_COUNTS = ["num_pool_rows", "num_indices", "num_splits"]
-DECODE_LISTS = ["indices_ptr", "indptr_ptr", "sink_ptr", "lse_ptr"]
+COUNTS = ["num_pool_rows", "num_kv_rows", "num_prefix_indices", "num_extend_indices", "num_indices", "num_splits"]
+LISTS = [f"{source}{name}_ptr" for source in ("", "prefix_", "extend_") for name in ("indices", "indptr")]
+VECTORS = ["sink_ptr", "lse_ptr"]
 
 
 @no_type_check
@@ -42,19 +41,15 @@ def _indices_at(indices_ptr, indices_stride, position, end):
 @triton.jit
 def _no_sums(BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr):
     """Return empty sums of weights: by head and key where a sum over keys crosses warps, else by head."""
-    if BLOCK_H <= 32:
-        return tl.zeros((BLOCK_H, BLOCK_K), dtype=tl.float32)
-    else:  # noqa: RET505  a return under a constexpr test needs its other arm
-        return tl.zeros((BLOCK_H,), dtype=tl.float32)
+    shape: tl.constexpr = (BLOCK_H, BLOCK_K) if BLOCK_H <= 32 else (BLOCK_H,)
+    return tl.zeros(shape, dtype=tl.float32)
 
 
 @no_type_check
 @triton.jit
 def _total(sums):
     """Return the sums of weights by head."""
-    if len(sums.shape) == 2:
-        sums = tl.sum(sums, axis=1)
-    return sums
+    return tl.sum(sums, axis=1) if len(sums.shape) == 2 else sums
 
 
 @no_type_check
@@ -145,7 +140,7 @@ def with_sink(acc, row_max, row_sum, sink):
 
 
 @no_type_check
-@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=LISTS)
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=LISTS + VECTORS)
 def sparse_prefill_kernel(
     q_ptr,
     pool_ptr,
@@ -224,7 +219,7 @@ def sparse_prefill_kernel(
 
 
 @no_type_check
-@triton.jit(do_not_specialize=DECODE_COUNTS, do_not_specialize_on_alignment=DECODE_LISTS)
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=LISTS + VECTORS)
 def sparse_decode_kernel(
     q_ptr,
     pool_ptr,
@@ -302,6 +297,4 @@ def sparse_decode_kernel(
         partial = (token * HEADS + heads) * num_splits + split
         tl.store(partial_max_ptr + partial, row_max, mask=heads < HEADS)
         tl.store(partial_sum_ptr + partial, _total(sums), mask=heads < HEADS)
-        # An empty split leaves its accumulator unwritten; the combine kernel never reads it.
-        filled = tile_mask & (begin < end)
-        tl.store(partial_acc_ptr + partial[:, None] * HEAD_DIM + dim_offsets, acc, mask=filled)
+        tl.store(partial_acc_ptr + partial[:, None] * HEAD_DIM + dim_offsets, acc, mask=tile_mask)

@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 # Named thread_barrier in triton 3.6, barrier from 3.7 on.
-barrier = getattr(gl, "barrier", None) or gl.thread_barrier
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # pyright: ignore[reportAttributeAccessIssue]
 LOWEST = gl.constexpr(-3.4028234663852886e38)
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
@@ -236,12 +236,11 @@ def sparse_wide_kernel(
         partial = (token * HEADS + heads) * num_splits + split
         gl.store(partial_max_ptr + partial, row_max, mask=heads < HEADS)
         gl.store(partial_sum_ptr + partial, row_sum, mask=heads < HEADS)
-        # An empty split leaves its accumulator unwritten; the combine kernel never reads it.
         out_heads = first_head + gl.arange(0, BLOCK_H, layout=gl.SliceLayout(1, OUTPUT))
         out_dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, OUTPUT))
         out_rows = partial_acc_ptr + ((token * HEADS + out_heads) * num_splits + split) * BLOCK_D
         out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(out_dims, 0)
-        gl.store(out_pointers, values, mask=gl.expand_dims((out_heads < HEADS) & (first < last), 1))
+        gl.store(out_pointers, values, mask=gl.expand_dims(out_heads < HEADS, 1))
     else:
         sink = gl.load(sink_ptr + heads.to(gl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
         factor, lse = with_sink(row_max, row_sum, sink)

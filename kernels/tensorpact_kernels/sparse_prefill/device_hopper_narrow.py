@@ -1,4 +1,4 @@
-"""Gluon kernel for Hopper's warpgroup matrix instructions, for at most 32 heads: sparse prefill and decode."""
+"""Gluon kernel for Hopper's warpgroup matrix instructions, for few heads: sparse prefill and decode."""
 
 # Gluon has no stubs, and pyright sees the parameters of a device function as untyped.
 # pyright: reportMissingTypeStubs=false, reportMissingParameterType=false, reportUnknownParameterType=false
@@ -66,7 +66,6 @@ def sparse_narrow_kernel(
     BLOCK_H: gl.constexpr,
     BLOCK_D: gl.constexpr,
     BLOCK_K: gl.constexpr,
-    BUFFERS: gl.constexpr,
     EXTEND: gl.constexpr,
     SPLIT: gl.constexpr,
     num_warps: gl.constexpr,
@@ -74,21 +73,20 @@ def sparse_narrow_kernel(
     """Put keys, not heads, on the 64 rows of the matrix instruction, so that few heads waste none of them."""
     dtype: gl.constexpr = q_ptr.dtype.element_ty
     COPY: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [num_warps, 1], [1, 0])
-    GROUPS: gl.constexpr = num_warps // 4
-    AHEAD: gl.constexpr = 1 if BUFFERS == 1 else BUFFERS - 1
-    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, GROUPS], [16, BLOCK_H // GROUPS, 16])
-    OUTPUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, BLOCK_H, 16])
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, BLOCK_H, 16])
     HEAD: gl.constexpr = gl.SliceLayout(0, SCORES)
     COPY_KEY: gl.constexpr = gl.SliceLayout(1, COPY)
     SCORE_KEY: gl.constexpr = gl.SliceLayout(1, SCORES)
     WIDE: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     NARROW: gl.constexpr = gl.NVMMASharedLayout(2 * BLOCK_H, 16, 2)
 
-    part = gl.program_id(0)
+    head_blocks: gl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
+    part = gl.program_id(0) // head_blocks
     token = (part // num_splits).to(gl.int64)
     split = part % num_splits
+    first_head = (gl.program_id(0) % head_blocks) * BLOCK_H
     q_tile = gl.allocate_shared_memory(dtype, [BLOCK_H, BLOCK_D], WIDE)
-    kv_tiles = gl.allocate_shared_memory(dtype, [BUFFERS, BLOCK_K, BLOCK_D], WIDE)
+    tile = gl.allocate_shared_memory(dtype, [BLOCK_K, BLOCK_D], WIDE)
     weights_tile = gl.allocate_shared_memory(dtype, [BLOCK_K, BLOCK_H], NARROW)
 
     prefix_begin, prefix_end = span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
@@ -103,33 +101,26 @@ def sparse_narrow_kernel(
     tiles = prefix_tiles + tiles_of(extend_begin, extend_end, BLOCK_K)
     first, last = share_of(split, num_splits, tiles, SPLIT)
 
-    copy_heads = gl.arange(0, BLOCK_H, layout=COPY_KEY)
+    copy_heads = first_head + gl.arange(0, BLOCK_H, layout=COPY_KEY)
     copy_dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, COPY))
     q_rows = q_ptr + token * q_stride_token + copy_heads.to(gl.int64) * q_stride_head
     q_pointers = gl.expand_dims(q_rows, 1) + gl.expand_dims(copy_dims, 0)
     async_copy.async_copy_global_to_shared(q_tile, q_pointers, mask=gl.expand_dims(copy_heads < HEADS, 1))
-    for step in gl.static_range(AHEAD):
-        index = indices_of(first + step, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
-        gather(kv_tiles.index(step), first + step, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
-    index = indices_of(first + AHEAD, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+    index = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+    gather(tile, first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
+    index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     key = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY)
 
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, HEAD)
     sums = gl.full([BLOCK_K, BLOCK_H], 0.0, gl.float32, SCORES)
     empty_scores = gl.full([BLOCK_K, BLOCK_H], 0.0, gl.float32, SCORES)
-    values = gl.full([BLOCK_D, BLOCK_H], 0.0, gl.float32, OUTPUT)
+    values = gl.full([BLOCK_D, BLOCK_H], 0.0, gl.float32, SCORES)
+    # One tile in shared memory, so that two programs share a multiprocessor: one copies while the other multiplies.
     for step in range(first, last):
-        tile = kv_tiles.index((step - first) % BUFFERS)
-        upcoming = step + AHEAD
-        upcoming_tile = kv_tiles.index((upcoming - first) % BUFFERS)
-        async_copy.wait_group(AHEAD - 1)
+        async_copy.wait_group(0)
         fence_async_shared()
-        # From here on every warp sees this tile, and no warp reads the one before any more.
         barrier()
         pending = warpgroup_mma(tile, q_tile.permute((1, 0)), empty_scores, use_acc=False, is_async=True)
-        if BUFFERS > 1:
-            gather(upcoming_tile, upcoming, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
-            index = indices_of(upcoming + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
         valid = key >= 0
         key = indices_of(step + 1, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY)
         scores = warpgroup_mma_wait(0, deps=(pending,))
@@ -142,35 +133,34 @@ def sparse_narrow_kernel(
         weights_tile.store(weights.to(dtype))
         fence_async_shared()
         barrier()
-        values = values * gl.expand_dims(gl.convert_layout(correction, gl.SliceLayout(0, OUTPUT)), 0)
+        values = values * gl.expand_dims(correction, 0)
         pending = warpgroup_mma(tile.permute((1, 0)), weights_tile, values, is_async=True)
         values = warpgroup_mma_wait(0, deps=(pending,))
-        if BUFFERS == 1:
-            barrier()
-            gather(upcoming_tile, upcoming, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
-            index = indices_of(upcoming + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+        # No warp reads the tile any more.
+        barrier()
+        gather(tile, step + 1, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
+        index = indices_of(step + 2, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     async_copy.wait_group(0)
 
     row_sum = gl.sum(sums, axis=0)
-    heads = gl.arange(0, BLOCK_H, layout=HEAD)
+    heads = first_head + gl.arange(0, BLOCK_H, layout=HEAD)
     if SPLIT:
         partial = (token * HEADS + heads) * num_splits + split
         gl.store(partial_max_ptr + partial, row_max, mask=heads < HEADS)
         gl.store(partial_sum_ptr + partial, row_sum, mask=heads < HEADS)
-        # An empty split leaves its accumulator unwritten; the combine kernel never reads it.
         ROWS: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [num_warps, 1], [1, 0])
-        out_heads = gl.arange(0, BLOCK_H, layout=gl.SliceLayout(1, ROWS))
+        out_heads = first_head + gl.arange(0, BLOCK_H, layout=gl.SliceLayout(1, ROWS))
         out_dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, ROWS))
         out_rows = partial_acc_ptr + ((token * HEADS + out_heads) * num_splits + split) * BLOCK_D
         out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(out_dims, 0)
         acc = gl.convert_layout(gl.permute(values, (1, 0)), ROWS)
-        gl.store(out_pointers, acc, mask=gl.expand_dims((out_heads < HEADS) & (first < last), 1))
+        gl.store(out_pointers, acc, mask=gl.expand_dims(out_heads < HEADS, 1))
     else:
         sink = gl.load(sink_ptr + heads.to(gl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
         factor, lse = with_sink(row_max, row_sum, sink)
         if lse_ptr is not None:
             gl.store(lse_ptr + token * HEADS + heads, lse, mask=heads < HEADS)
-        values = (values * gl.expand_dims(gl.convert_layout(factor, gl.SliceLayout(0, OUTPUT)), 0)).to(dtype)
+        values = (values * gl.expand_dims(factor, 0)).to(dtype)
         out_rows = out_ptr + token * out_stride_token + copy_heads.to(gl.int64) * out_stride_head
         out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(copy_dims, 0)
         rounded = gl.convert_layout(gl.permute(values, (1, 0)), COPY)

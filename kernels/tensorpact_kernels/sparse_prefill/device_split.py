@@ -34,8 +34,6 @@ def sparse_combine_kernel(
     EARLY: tl.constexpr,
 ):
     """Merge the splits of one token and head, for one chunk of columns."""
-    if EARLY:
-        gdc_wait()
     chunks: tl.constexpr = (HEAD_DIM + BLOCK_C - 1) // BLOCK_C
     pair = (tl.program_id(0) // chunks).to(tl.int64)
     chunk = tl.program_id(0) % chunks
@@ -43,19 +41,19 @@ def sparse_combine_kernel(
     head = pair % HEADS
     splits = tl.arange(0, BLOCK_S)
     dims = chunk * BLOCK_C + tl.arange(0, BLOCK_C)
+    sink = tl.load(sink_ptr + head * sink_stride)
+    acc_offsets = (pair * num_splits + splits)[:, None] * HEAD_DIM + dims[None, :]
+    acc_mask = (splits < num_splits)[:, None] & (dims < HEAD_DIM)[None, :]
+    if EARLY:
+        gdc_wait()
     row_max = tl.load(partial_max_ptr + pair * num_splits + splits, mask=splits < num_splits, other=LOWEST)
     row_sum = tl.load(partial_sum_ptr + pair * num_splits + splits, mask=splits < num_splits, other=0.0)
-    # A NaN sum is not equal to zero, so a poisoned split stays in.
-    used = row_sum != 0.0
-    acc_offsets = (pair * num_splits + splits)[:, None] * HEAD_DIM + dims[None, :]
-    acc_mask = used[:, None] & (dims < HEAD_DIM)[None, :]
     acc = tl.load(partial_acc_ptr + acc_offsets, mask=acc_mask, other=0.0)
 
     peak = tl.max(row_max, axis=0)
     weights = tl.exp2(row_max - peak)
     merged = tl.sum(acc * weights[:, None], axis=0)
     total = tl.sum(row_sum * weights, axis=0)
-    sink = tl.load(sink_ptr + head * sink_stride)
     out, lse = with_sink(merged[None, :], peak + tl.zeros((1,), tl.float32), total + tl.zeros((1,), tl.float32), sink)
     out_offsets = token * out_stride_token + head * out_stride_head + dims.to(tl.int64) * out_stride_dim
     tl.store(out_ptr + out_offsets[None, :], out.to(out_ptr.dtype.element_ty), mask=(dims < HEAD_DIM)[None, :])

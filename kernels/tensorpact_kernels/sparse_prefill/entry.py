@@ -9,8 +9,8 @@ from torch import Tensor
 from tensorpact import contract
 from tensorpact.constraints import OneOf
 from tensorpact_contracts.sparse_prefill import SPARSE_DECODE, SPARSE_PREFILL
-
 from tensorpact_kernels._dispatch import runs_triton
+
 from .naive import naive_sparse_decode, naive_sparse_prefill
 
 HALF = OneOf(torch.bfloat16, torch.float16)

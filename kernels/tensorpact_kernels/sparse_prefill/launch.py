@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tensorpact_kernels.sparse_prefill import launch_hopper
-from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, padded, partials, programs_at_once
+from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, multiprocessors, padded, partials
 
 LOG2_E = 1.4426950408889634
 
@@ -47,10 +47,12 @@ def prefill_config(heads: int, head_dim: int) -> TileConfig:
     if columns > 512:
         return _wide_config(columns)
     if columns > 256:
-        return TileConfig(block_h, 64, 8, 2) if block_h == 64 else TileConfig(block_h, 32, 4, 3)
+        if block_h == 32:
+            return TileConfig(block_h, 32, 4, 3)
+        return TileConfig(block_h, 64, 8 if block_h == 64 else 4, 2)
     if columns > 128:
         return TileConfig(block_h, 64, 8 if block_h == 64 else 4, 3)
-    return TileConfig(block_h, 128, 4, 3) if block_h == 64 else TileConfig(block_h, 64, 4, 3)
+    return TileConfig(block_h, 128, 4, 2) if block_h == 64 else TileConfig(block_h, 64, 4, 3)
 
 
 def decode_config(heads: int, head_dim: int, *, quantised: bool) -> TileConfig:
@@ -193,8 +195,7 @@ def sparse_decode_triton(
         tile = config or decode_config(heads, dim, quantised=kv_scales is not None)
         blocks = tokens * math.ceil(heads / tile.block_h)
         steps = math.ceil(kv_indices.shape[0] / (tokens * tile.block_k))
-        at_once = programs_at_once(q.device, 1 if tile.block_h == 64 else 2)
-        splits = kv_splits or choose_splits(blocks, steps, at_once)
+        splits = kv_splits or choose_splits(blocks, steps, multiprocessors(q.device), pairs=tile.block_h < 64)
         partial = partials(q, splits)
         device.sparse_decode_kernel[(blocks * splits,)](
             q,

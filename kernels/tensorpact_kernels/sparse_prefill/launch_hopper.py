@@ -6,17 +6,20 @@
 import functools
 import importlib
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .launch_split import choose_splits, combine, partials, programs_at_once
+from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, multiprocessors, partials
 
 HEAD_DIM = 512
 BLOCK_K = 64
 NARROW_HEADS = 16
 WIDE_HEADS = 64
-NARROW = {"BUFFERS": 1, "num_warps": 4}
+
+# Two programs fill a multiprocessor's shared memory; the rest of its registers is for the waiting combine programs.
+NARROW_REGISTERS = 168
 
 _LOG2_E = 1.4426950408889634
 _VECTOR_BYTES = 16
@@ -67,15 +70,17 @@ def attend(
         splits: Programs that share a token's rows; None chooses.
     """
     tokens, heads, dim = q.shape
-    block_h = NARROW_HEADS if heads <= NARROW_HEADS else WIDE_HEADS
+    # Two narrow programs a token still beat a wide one with half of its heads missing.
+    narrow = heads <= 2 * NARROW_HEADS
+    block_h = NARROW_HEADS if narrow else WIDE_HEADS
     blocks = tokens * math.ceil(heads / block_h)
     if splits is None:
         steps = math.ceil(prefix[0].shape[0] / (tokens * BLOCK_K))
-        splits = choose_splits(blocks, steps, programs_at_once(q.device, 2 if block_h == NARROW_HEADS and NARROW["BUFFERS"] == 1 else 1))
+        splits = choose_splits(blocks, steps, multiprocessors(q.device), pairs=narrow)
     partial = partials(q, splits)
     lists = (*prefix, *(extend or prefix))
     new_rows = pool if kv is None else kv
-    _kernel(block_h)[(blocks * splits,)](
+    _kernel(narrow=narrow)[(blocks * splits,)](
         q,
         pool,
         *lists[:2],
@@ -103,20 +108,22 @@ def attend(
         BLOCK_K=BLOCK_K,
         EXTEND=extend is not None,
         SPLIT=splits > 1,
-        **(NARROW if block_h == NARROW_HEADS else {"num_warps": 8}),
+        num_warps=4 if narrow else 8,
+        maxnreg=NARROW_REGISTERS if narrow else None,
     )
     combine(partial, attn_sink, out, lse, early=True)
 
 
-def _kernel(block_h: int):
+def _kernel(*, narrow: bool) -> Any:
     from tensorpact_kernels.sparse_prefill import device_hopper, device_hopper_narrow
 
-    return device_hopper_narrow.sparse_narrow_kernel if block_h == NARROW_HEADS else device_hopper.sparse_wide_kernel
+    return device_hopper_narrow.sparse_narrow_kernel if narrow else device_hopper.sparse_wide_kernel
 
 
 @functools.cache
 def _supported(index: int) -> bool:
-    if torch.cuda.get_device_capability(index) != (9, 0):
+    # AMD's gfx90a calls itself (9, 0) too.
+    if torch.version.hip is not None or torch.cuda.get_device_capability(index) != (9, 0):
         return False
     try:
         importlib.import_module("tensorpact_kernels.sparse_prefill.device_hopper_narrow")

@@ -14,33 +14,35 @@ MAX_SPLITS = 64
 # Costs in loop steps: a program's start until its first rows arrive, its share of the partial results, and the merge.
 _START_STEPS = 3
 _PARTIAL_STEPS = 1
-_COMBINE_STEPS = 3
+_COMBINE_STEPS = 2
+# Two programs on one multiprocessor take this much longer than one.
+_PAIR = 1.6
 _COMBINE_ELEMENTS = 8192
-_INTERPRETED_PROGRAMS = 8
+_INTERPRETED_MULTIPROCESSORS = 4
 
 
-def choose_splits(blocks: int, steps: int, programs: int) -> int:
+def choose_splits(blocks: int, steps: int, multiprocessors: int, *, pairs: bool) -> int:
     """Choose how many programs share the rows of one token and block of heads.
 
     Args:
         blocks: Programs of an unsplit launch.
         steps: Loop steps of such a program, on average.
-        programs: Programs that the device runs at once.
+        multiprocessors: Multiprocessors of the device.
+        pairs: Whether a multiprocessor runs two programs at a time, or one.
     """
 
-    def cost(splits: int) -> int:
-        waves = math.ceil(blocks * splits / programs)
+    def cost(splits: int) -> float:
+        rounds = math.ceil(blocks * splits / multiprocessors)
+        busy = rounds // 2 * _PAIR + rounds % 2 if pairs else rounds
         own = math.ceil(steps / splits) + _START_STEPS
-        return waves * own if splits == 1 else waves * (own + _PARTIAL_STEPS) + _COMBINE_STEPS
+        return busy * own if splits == 1 else busy * (own + _PARTIAL_STEPS) + _COMBINE_STEPS
 
     return min(range(1, max(1, min(steps, MAX_SPLITS)) + 1), key=cost)
 
 
-def programs_at_once(device: torch.device, a_multiprocessor: int) -> int:
-    """Return how many programs the device runs at once."""
-    if device.type != "cuda":
-        return _INTERPRETED_PROGRAMS
-    return _multiprocessors(device.index) * a_multiprocessor
+def multiprocessors(device: torch.device) -> int:
+    """Return how many multiprocessors the device has."""
+    return _multiprocessors(device.index) if device.type == "cuda" else _INTERPRETED_MULTIPROCESSORS
 
 
 def padded(size: int) -> int:
@@ -87,6 +89,8 @@ def combine(
         return
     tokens, heads, splits, dim = acc.shape
     columns = combine_columns(splits, dim)
+    # Not every backend of Triton knows the option.
+    options: dict[str, bool] = {"launch_pdl": True} if early else {}
     device_split.sparse_combine_kernel[(tokens * heads * math.ceil(dim / columns),)](
         acc,
         row_max,
@@ -103,10 +107,10 @@ def combine(
         BLOCK_C=columns,
         EARLY=early,
         num_warps=4,
-        **({"launch_pdl": True} if early else {}),
+        **options,
     )
 
 
 @functools.cache
 def _multiprocessors(index: int) -> int:
-    return int(torch.cuda.get_device_properties(index).multi_processor_count)
+    return torch.cuda.get_device_properties(index).multi_processor_count

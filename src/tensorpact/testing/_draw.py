@@ -13,7 +13,8 @@ from tensorpact.clauses import AnyOf, Clause, Exclusive, Needs, Present, SameDty
 
 from ._drafts import Draft, ImpossibleError, Move, Verdict, judge, resolve
 from ._plans import TensorPlan, is_storage_float
-from ._space import COMMON_DTYPES, CannotDrawError, Numbers, Reads, Scalar, Space
+from ._rules import Numbers, Reads
+from ._space import COMMON_DTYPES, CannotDrawError, Scalar, Space
 
 _RESTARTS = 40
 _STEPS = 90
@@ -33,8 +34,8 @@ class Drawer:
     def __init__(self, space: Space, fixed: dict[str, Any] | None = None) -> None:
         self.space = space
         self.fixed = fixed
-        self.reads = Reads(space)
-        self.numbers = Numbers(space)
+        self.reads = Reads(space.terms)
+        self.numbers = Numbers(space.terms, space.dims)
         self.scalars: dict[str, Scalar] = {} if fixed is not None else space.scalars()
 
     def draw(self, rng: random.Random, *, distinct: bool = True, presence: bool | None = None) -> Draft:

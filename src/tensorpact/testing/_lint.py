@@ -12,8 +12,8 @@ from tensorpact.clauses import AnyOf, Clause, Let, Present, lambda_parameters
 
 from ._drafts import Move
 from ._report import Finding
+from ._rules import rules_of
 from ._search import Missed, Suite
-from ._space import rules_of
 
 
 def _read_by_clause(clause: Clause) -> Iterator[str]:
