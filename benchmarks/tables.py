@@ -23,9 +23,9 @@ def figures(name: str) -> dict[str, Any] | None:
     return json.loads(file.read_text()) if file.exists() else None
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table; all columns but the first hold numbers."""
-    rule = ["---", *["---:"] * (len(head) - 1)]
+def table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
+    """Return a Markdown table; the columns behind the first ``words`` hold numbers."""
+    rule = ["---"] * words + ["---:"] * (len(head) - words)
     return "".join(f"| {' | '.join(line)} |\n" for line in [head, rule, *rows])
 
 
@@ -95,7 +95,7 @@ def designs() -> str | None:
         for label, row in group.items()
         if label not in ("ours", "public", "portable")
     ]
-    return table(["shape", "design or portable tile", "ms", "TFLOP/s"], rows)
+    return table(["shape", "design or portable tile", "ms", "TFLOP/s"], rows, words=2)
 
 
 def decode(heads: int) -> str | None:
@@ -144,7 +144,7 @@ def overhead() -> str | None:
         if "/" in name
     ]
     line = f"{report['processor']}, Python {report['python']}, {versions}, {report['date'][:10]}.\n\n"
-    return line + table(head, rows) + "\n" + table(["signature", "ratio", "value"], ratios)
+    return line + table(head, rows, words=2) + "\n" + table(["signature", "ratio", "value"], ratios, words=2)
 
 
 TABLES = {

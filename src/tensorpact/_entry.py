@@ -128,9 +128,7 @@ class Entry:
         """
         __tracebackhide__ = True
         values = self._bound(args, kwargs)
-        error = self.reference.check(values, args, kwargs)
-        if error is not None:
-            raise error
+        raise_error(self.reference.check(values, args, kwargs))
         return self._checked_call(args, kwargs, values)
 
     def _checked_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], values: Mapping[str, Any]) -> Any:
@@ -148,9 +146,7 @@ class Entry:
             signature = self.terms.signature
             hint = result_hint(self.kind, signature.returns)
             self._returns = ReturnCheck(self.contract, dataclasses.replace(signature, returns=hint))
-        error = self._returns(result, values)
-        if error is not None:
-            raise error
+        raise_error(self._returns(result, values))
         return result
 
     @property
@@ -207,6 +203,16 @@ class Entry:
         made.__annotations__ = body.__annotations__
         made.__dict__.update(body.__dict__)
         made.__dict__["__wrapped__"] = body
+
+
+def raise_error(error: BaseException | None) -> None:
+    """Raise an error, if there is one, from a frame that does not keep it alive."""
+    __tracebackhide__ = True
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error
 
 
 def _fields(cls: type, body: FunctionType) -> dict[str, Any] | None:

@@ -113,7 +113,10 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
         return _body(q, cache, lengths, bias, scale=scale)
     _error = _diagnose((q, cache, lengths, bias, scale))
     if _error is not None:
-        raise _error
+        try:
+            raise _error
+        finally:
+            del _error
     return _body(q, cache, lengths, bias, scale=scale)
 """
 

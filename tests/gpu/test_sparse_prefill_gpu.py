@@ -278,7 +278,7 @@ def padded_rows(tensor, pad):
 
 
 @pytest.mark.parametrize("heads", [16, 128])
-@pytest.mark.parametrize("pad", [0, 8, 1])
+@pytest.mark.parametrize("pad", [0, 16, 8, 1])
 def test_strided_rows_and_lists_of_the_models_head_dim(heads, pad):
     plain = prefill_case(heads=heads)
     strided = [value.repeat_interleave(2)[::2] if value.ndim == 1 else padded_rows(value, pad) for value in plain]
@@ -296,6 +296,7 @@ def test_rows_that_are_not_copied_in_vectors_take_the_portable_kernel():
     assert not launch_hopper.applies(plain.float())
     assert not launch_hopper.applies(plain[:, :, :256])
     assert not launch_hopper.applies(plain, padded_rows(plain[0], 1))
+    assert not launch_hopper.applies(plain, padded_rows(plain[0], 8))
     assert not launch_hopper.applies(plain, plain.flatten()[1 : 1 + 512 * 3].view(3, 512))
     assert not launch_hopper.applies(plain, plain[0].half())
 

@@ -23,6 +23,7 @@ NARROW_REGISTERS = 168
 
 _LOG2_E = 1.4426950408889634
 _VECTOR_BYTES = 16
+_STRIDE_MULTIPLE = 16
 
 
 def applies(q: Tensor, *rows: Tensor) -> bool:
@@ -36,6 +37,7 @@ def applies(q: Tensor, *rows: Tensor) -> bool:
     """
     return (
         q.is_cuda
+        and q.dtype in (torch.bfloat16, torch.float16)
         and q.shape[2] == HEAD_DIM
         and not torch.compiler.is_compiling()
         and _supported(q.device.index)
@@ -135,9 +137,10 @@ def _supported(index: int) -> bool:
 
 def _copies_in_vectors(tensor: Tensor, dtype: torch.dtype) -> bool:
     *outer, last = tensor.stride()
+    # Triton compiles for pointers that are multiples of 16 bytes and for strides that are multiples of 16 elements.
     return (
         tensor.dtype == dtype
         and last == 1
         and tensor.data_ptr() % _VECTOR_BYTES == 0
-        and all(stride * tensor.element_size() % _VECTOR_BYTES == 0 for stride in outer)
+        and all(stride % _STRIDE_MULTIPLE == 0 for stride in outer)
     )

@@ -1,5 +1,6 @@
 """From a plan to a function: the whole text of a guard, compiled. No other place generates code."""
 
+import hashlib
 import inspect
 import linecache
 from collections.abc import Callable
@@ -70,7 +71,10 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
         f"        {returned}",
         f"    {p}error = {p}diagnose(({everything}))",
         f"    if {p}error is not None:",
-        f"        raise {p}error",
+        "        try:",
+        f"            raise {p}error",
+        "        finally:",
+        f"            del {p}error",
         f"    {returned}",
     ]
     values = {**writer.values, f"{p}modes": modes, f"{p}is_compiling": torch.compiler.is_compiling}
@@ -209,7 +213,8 @@ def build(source: GuardSource, values: dict[str, Any]) -> Callable[..., Any]:
     lines = source.text.splitlines(keepends=True)
     known = linecache.cache.get(filename)
     if known is not None and len(known) == 4 and known[2] != lines:
-        filename = f"{filename[:-1]} #{len(linecache.cache)}>"
+        # Functions may share a name; the text tells them apart, so that decorating again adds nothing.
+        filename = f"{filename[:-1]} {hashlib.sha256(source.text.encode()).hexdigest()[:8]}>"
     linecache.cache[filename] = (len(source.text), None, lines, filename)
     # No __name__ in these globals: Dynamo would look the values up in the module of that name.
     scope: dict[str, Any] = {**source.values, **values, "__tracebackhide__": True}
