@@ -133,8 +133,10 @@ def _show(console: "Console", report: "Report") -> None:
     table.add_column("entry point", overflow="fold")
     for column in ("lint", "accept", "reject", "agree"):
         table.add_column(column)
-    for entry in report.entries:
-        table.add_row(escape(entry.target), *(_cell(s) for s in entry.sections.values()))
+    names = [entry.target.rpartition(":")[2] for entry in report.entries]
+    for entry, name in zip(report.entries, names, strict=True):
+        shown = name if names.count(name) == 1 else entry.target
+        table.add_row(escape(shown), *(_cell(s) for s in entry.sections.values()))
     console.print(table)
     for entry in report.entries:
         for line in _notes(entry):
@@ -178,7 +180,9 @@ def source(target: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION")]) ->
 
 @app.command()
 def explain(
-    query: Annotated[list[str], typer.Argument(metavar="SLUG|TEXT|ID", help="Slug, pasted message or record id.")],
+    query: Annotated[
+        list[str], typer.Argument(metavar="SLUG|TEXT|ID", help="Slug, pasted message, record id; - reads stdin.")
+    ],
     module: Annotated[
         list[str] | None, typer.Option("--module", metavar="MODULE", help="Where contracts are; may be repeated.")
     ] = None,
@@ -189,7 +193,8 @@ def explain(
 
     from ._catalogue import explain_text
 
-    code, text = explain_text(" ".join(query), list(module or ()))
+    asked = sys.stdin.read() if query == ["-"] else " ".join(query)
+    code, text = explain_text(asked, list(module or ()))
     console = Console(stderr=code != 0)
     if console.is_terminal:
         console.print(Markdown(text))

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import tensorpact
 import torch
 from jaxtyping import Float
+from torch import Tensor
+
+import tensorpact
 from tensorpact import Contract, contract
 from tensorpact.clauses import require
-from torch import Tensor
 
 T = torch.zeros
 

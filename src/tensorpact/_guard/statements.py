@@ -44,7 +44,10 @@ def write_statement(w: Writer, index: int, clause: Clause, outer: Rule | None) -
     skip = [f"{w.dim(n)} is None" for n in sorted(reads_unsure(read, plan.conditions))]
     skip += [f"not {rule_call(w, label, r)}" for label, r in rules if r is not None]
     if skip:
-        w.test(f"({' or '.join(skip)} or ({' and '.join(tests)}))")
+        holds = f"({' and '.join(tests)})" if len(tests) > 1 else tests[0]
+        # A rule may rely on its condition; every other test holds on a right call without a look at it.
+        order = [*skip, holds] if isinstance(clause, Require) else [holds, *skip]
+        w.test(f"({' or '.join(order)})")
     else:
         for test in tests:
             w.test(test)
