@@ -235,6 +235,10 @@ def read_hint(name: str, hint: Any, owner: str, kind: Any = None, default: Any =
     return Parameter(name, kind, default, hint, tensor, other, optional, extra)
 
 
+class UnresolvedHintError(ContractDefinitionError):
+    """A string annotation names something that does not exist, or not yet."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Signature:
     """Parameters of a function in order, fields of ``self`` behind it, and the return annotation."""
@@ -285,7 +289,8 @@ def read_signature(
         try:
             return evaluate_hint(hint, function.__globals__, scope)
         except Exception as bad:
-            raise ContractDefinitionError(f"{owner}: the annotation of {name}, {hint!r}, fails: {bad!r}") from bad
+            wrong = UnresolvedHintError if isinstance(bad, NameError) else ContractDefinitionError
+            raise wrong(f"{owner}: the annotation of {name}, {hint!r}, fails: {bad!r}") from bad
 
     parameters: list[Parameter] = []
     names = list(signature.parameters)

@@ -12,7 +12,7 @@ import torch
 import tensorpact._modes as modes
 
 from . import _guard
-from ._annotations import Signature, read_signature
+from ._annotations import Signature, UnresolvedHintError, read_signature
 from ._classes import contract_dataclass
 from ._contract import Contract
 from ._diagnosis import diagnose
@@ -255,7 +255,11 @@ def _decorate(function: Any, contract: Contract | None, check_returns: bool, loc
     in_class = bool(home) and not home.endswith("<locals>")
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     if not (in_class and names[:1] == ("self",)):
-        entry.read()
+        try:
+            entry.read()
+        except UnresolvedHintError:
+            # A hint may name what the module defines further down: the first call looks again, and fails loudly.
+            pass
     return entry.function()
 
 

@@ -252,10 +252,18 @@ def test_annotations_that_no_tensor_can_meet() -> None:
 
 
 def test_an_unresolvable_string_annotation_is_named() -> None:
+    @contract
+    def f(x: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
     with pytest.raises(ContractDefinitionError, match=r"the annotation of x, 'Missing', fails: NameError"):
+        f(1)
+
+
+def test_a_string_annotation_that_is_no_hint_is_refused_at_once() -> None:
+    with pytest.raises(ContractDefinitionError, match=r"the annotation of x, 'torch\.nothing', fails: AttributeError"):
 
         @contract
-        def f(x: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+        def f(x: "torch.nothing") -> None: ...  # type: ignore[name-defined]
 
 
 def test_a_class_that_is_no_dataclass_is_refused() -> None:

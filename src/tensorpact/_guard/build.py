@@ -233,15 +233,16 @@ def shim_source(plan: GuardPlan, label: str) -> GuardSource:
 
 
 def unready_source(body: Callable[..., Any], label: str) -> GuardSource:
-    """Text of a method that builds its guard at the first call."""
+    """Text of a function that builds its guard at the first call: a method, or one whose hints name what comes later."""
     kind = kind_of(body)
     parameters = [
         Parameter(p.name, p.kind, p.default, EMPTY, None, EMPTY, True)
         for p in inspect.signature(body).parameters.values()
     ]
+    instance = "self" if any(p.name == "self" for p in parameters) else "None"
     text = (
         f"{_def_text(kind)} unready({signature_text(parameters)}):\n"
-        f"    {_return_text(kind, f'_build({parameters[0].name})({call_text(parameters)})')}\n"
+        f"    {_return_text(kind, f'_build({instance})({call_text(parameters)})')}\n"
         "guarded = unready\n"
     )
     return GuardSource(text, {}, f"<tensorpact guard {label} before its first call>")
