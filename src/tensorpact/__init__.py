@@ -1,15 +1,25 @@
 """Runtime tensor contracts: annotations enforced at call time, failures raised as documented errors."""
 
-from ._contract import Contract
-from ._entry import contract
-from ._errors import (
-    ArgumentInfo,
-    Binding,
-    ContractDefinitionError,
-    ContractViolation,
-    DocumentedError,
-)
-from ._modes import backend, enforcement, use_backend
+import gc
+
+# Each class made here lets the collector walk all the objects that torch has just made: three quarters of the import.
+_collecting = gc.isenabled()
+gc.disable()
+try:
+    from ._contract import Contract
+    from ._entry import contract
+    from ._errors import (
+        ArgumentInfo,
+        Binding,
+        ContractDefinitionError,
+        ContractViolation,
+        DocumentedError,
+    )
+    from ._explain import explain
+    from ._modes import backend, enforcement, use_backend
+finally:
+    if _collecting:
+        gc.enable()
 
 __all__ = [
     "ArgumentInfo",
@@ -21,6 +31,7 @@ __all__ = [
     "backend",
     "contract",
     "enforcement",
+    "explain",
     "use_backend",
 ]
 

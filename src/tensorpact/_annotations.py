@@ -4,18 +4,17 @@ import functools
 import inspect
 import re
 import types
-import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, cast
 
 import torch
 from jaxtyping import Complex, Float
 
-from ._dims import Dim, DimKind, parse_shape
+from ._dims import Dim, parse_shape
 from ._errors import ContractDefinitionError
-from ._hints import is_tensor_hint
-from ._items import is_nested, members, starred_hint
+from ._hints import is_none, is_tensor_hint, members
+from ._items import is_nested, starred_hint
 from .constraints import Constraint, OneOf
 
 EMPTY = inspect.Parameter.empty
@@ -167,22 +166,6 @@ def _form(hint: Any, owner: str) -> TensorForm:
     return TensorForm(hint.array_type, hint.dtype, names, dims, hint.dim_str.strip(), variadic)
 
 
-def _members(hint: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Members of a union with the ``Annotated`` metadata around them."""
-    origin = typing.get_origin(hint)
-    if origin is Annotated:
-        inner, *metadata = typing.get_args(hint)
-        for member, own in _members(inner):
-            yield member, (*own, *metadata)
-    elif origin in (Union, types.UnionType):
-        for member in typing.get_args(hint):
-            yield from _members(member)
-    elif isinstance(getattr(hint, "__value__", None), object) and type(hint).__name__ == "TypeAliasType":
-        yield from _members(hint.__value__)
-    else:
-        yield hint, ()
-
-
 def _is_validator(metadata: Any) -> bool:
     return type(metadata).__module__.startswith("beartype.vale")
 
@@ -204,17 +187,17 @@ def read_hint(name: str, hint: Any, owner: str, kind: Any = None, default: Any =
     if hint is EMPTY:
         return Parameter(name, kind, default, hint, None, EMPTY, True)
     if is_nested(hint, label):
-        absent = default is None or any(m is None or m is type(None) for m in members(hint))
+        absent = default is None or any(is_none(m) for m, _ in members(hint))
         return Parameter(name, kind, default, hint, None, EMPTY, absent, nested=True)
     forms: list[TensorForm] = []
     constraints: list[Constraint] = []
     validators: list[Any] = []
     others: list[Any] = []
     optional = default is None
-    for member, metadata in _members(hint):
+    for member, metadata in members(hint):
         own = tuple(m for m in metadata if isinstance(m, Constraint))
         constraints += [c for c in own if c not in constraints]
-        if member is None or member is type(None):
+        if is_none(member):
             optional = True
         elif is_tensor_hint(member):
             forms.append(_form(member, label))
@@ -232,6 +215,8 @@ def read_hint(name: str, hint: Any, owner: str, kind: Any = None, default: Any =
         array: Any = forms[0].array_type
         extra = Annotated[(array, *validators)]
     other: Any = Union[tuple(others)] if others else EMPTY  # noqa: UP007 - members are known at run time only
+    if not forms and not others:
+        other, optional = type(None), False
     return Parameter(name, kind, default, hint, tensor, other, optional, extra)
 
 
@@ -328,8 +313,3 @@ def array_dtype(array: Any) -> str:
     if name == "void":
         return str(dtype)
     return name if name is not None else repr(dtype).rpartition(".")[2]
-
-
-def is_plain_axis(dim: Dim) -> bool:
-    """Whether an axis is a bare name, the kind that binds."""
-    return dim.kind is DimKind.NAMED

@@ -47,7 +47,6 @@ class Unknown:
 
 
 Status = Broken | Unknown | None
-ABSENT = Unknown()
 
 
 def broadcastable(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -64,9 +63,10 @@ class Call:
     Args:
         terms: The contract laid on the signature.
         values: Parameter name to argument.
+        scope: A call whose dims hold here too.
     """
 
-    def __init__(self, terms: Terms, values: Mapping[str, Any]) -> None:
+    def __init__(self, terms: Terms, values: Mapping[str, Any], scope: "Call | None" = None) -> None:
         self.terms = terms
         self.values: dict[str, Any] = dict(values)
         for name in terms.parameters:
@@ -80,6 +80,9 @@ class Call:
         self._status: dict[Obligation, Status] = {}
         self._tensors: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...] | None] = {}
+        if scope is not None:
+            self.dims.update(scope.dims)
+            self.sources.update(scope.sources)
         self._bind()
 
     def tensor(self, name: str) -> Any:
@@ -234,9 +237,13 @@ class Call:
             return self._dtype(obligation)
         if obligation.kind == "constraint":
             constraint = spec.constraints[obligation.index]
-            if isinstance(constraint, OneOf) or constraint.holds(tensor):
-                return None
-            return Broken((name,), f"{name}: {constraint.reason(tensor)}")
+            try:
+                if isinstance(constraint, OneOf) or constraint.holds(tensor):
+                    return None
+                return Broken((name,), f"{name}: {constraint.reason(tensor)}")
+            except (RuntimeError, NotImplementedError):
+                # Sparse and nested tensors have no strides to ask for.
+                return Broken((name,), f"{name}: layout is {tensor.layout}, which has none of what {constraint} asks")
         if obligation.kind == "written":
             return self._written(name, tensor)
         if obligation.kind == "axes":

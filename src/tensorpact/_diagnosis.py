@@ -1,16 +1,21 @@
 """From a failed call to the error: documented text and class, bindings, and a note for the reader."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ._call import Broken, Call, axis_text
+from ._call import Broken, Call
 from ._errors import ArgumentInfo, Binding, ContractViolation, DocumentedError, violation_class
 from ._evaluation import Violation, apply_rule, first_violation
 from ._expansion import expand_call
-from ._terms import Terms
-from .clauses import lambda_parameters
+from ._rendering import WIDTH, Conflict, Table, table_of
+from ._suggestions import suggest
+from ._terms import Axis, Terms
+from ._trial import against_of, broken_obligation, point_of
+from .clauses import Let, Require, SameDim, lambda_parameters
 
 
 def diagnose(terms: Terms, values: Mapping[str, Any]) -> ContractViolation | None:
@@ -44,7 +49,9 @@ def make_error(call: Call, violation: Violation) -> ContractViolation:
         for name, p in call.terms.parameters.items()
         if not (p.name == "self" and p.tensor is None)
     }
-    error.add_note(render_note(error, call, broken))
+    # Beside the documented attributes, so that `explain` can draw the table again, in another process too.
+    error.__dict__["conflict"] = conflict = _conflict(call, violation)
+    error.add_note(render_note(error, conflict))
     return error
 
 
@@ -66,30 +73,48 @@ def _bindings(call: Call, broken: Broken) -> dict[str, Binding]:
         says: list[tuple[str, int, int]] = []
         for axis in call.terms.bare.get(name, ()):
             shape, spec = call.shape(axis.parameter.name), axis.parameter.tensor
-            size = call.size(axis)
-            if shape is None or spec is None or not isinstance(size, int):
+            if shape is None or spec is None:
                 continue
             place = spec.forms[0].position(axis.index, len(shape))
             if isinstance(place, int):
-                says.append((axis.parameter.name, place, size))
+                says.append((axis.parameter.name, place, shape[place]))
         origin = call.sources[name][1] if name in call.sources else None
         rejected = origin is not None and origin.parameter.name in broken.names
         found[name] = Binding(value, call.source(name), tuple(says), rejected)
     return found
 
 
-def describe_argument(value: Any) -> str:
-    """One argument as text: metadata of an array, a scalar's value, else the class."""
+@functools.lru_cache(maxsize=256)
+def _named(thing: torch.dtype | torch.device) -> str:
+    return str(thing)
+
+
+def _argument(call: Call, name: str) -> ArgumentInfo:
+    value, spec = call.values[name], call.terms.parameters[name].tensor
+    expected = spec.describe() if spec is not None else ""
     if isinstance(value, torch.Tensor):
-        text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)} on {value.device}"
-        try:
-            dense = value.is_contiguous()
-            strides = () if dense else tuple(value.stride())
-        except (RuntimeError, NotImplementedError):
-            strides = ()
-        return f"{text}, strides {list(strides)}" if strides else text
+        return _tensor(name, expected, value)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"{value.dtype}{list(value.shape)}"
+        shape, dtype, device = tuple(value.shape), str(value.dtype), str(getattr(value, "device", "")) or None
+        return ArgumentInfo(name, expected, shape, dtype, device, None, f"{dtype}{list(shape)}")
+    return ArgumentInfo(name, expected, None, None, None, None, describe_value(value))
+
+
+def _tensor(name: str, expected: str, value: torch.Tensor) -> ArgumentInfo:
+    shape, dtype, device = tuple(value.shape), _named(value.dtype), _named(value.device)
+    strides, tail = None, ""
+    try:
+        if value.layout is torch.strided:
+            strides = tuple(value.stride())
+            tail = "" if value.is_contiguous() else f", strides {list(strides)}"
+    except (RuntimeError, NotImplementedError):
+        strides = None
+    described = f"{dtype.removeprefix('torch.')}{list(shape)} on {device}{tail}"
+    return ArgumentInfo(name, expected, shape, dtype, device, strides, described)
+
+
+def describe_value(value: Any) -> str:
+    """An argument that is no array, as text: a scalar's value, else the class."""
     if value is None or isinstance(value, (bool, int, float)):
         return repr(value)
     if isinstance(value, str):
@@ -97,58 +122,93 @@ def describe_argument(value: Any) -> str:
     return f"<{type(value).__name__}>"
 
 
-def _argument(call: Call, name: str) -> ArgumentInfo:
-    value, spec = call.values[name], call.terms.parameters[name].tensor
-    shape = dtype = device = strides = None
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        shape = tuple(value.shape)
-        dtype = str(value.dtype)
-        device = str(getattr(value, "device", "")) or None
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-            try:
-                strides = tuple(value.stride())
-            except RuntimeError:
-                strides = None
-    expected = spec.describe() if spec is not None else ""
-    return ArgumentInfo(name, expected, shape, dtype, device, strides, describe_argument(value))
+def _conflict(call: Call, violation: Violation) -> Conflict:
+    broken, step = violation.broken, violation.step
+    obligation, against = broken_obligation(call, broken), against_of(call, violation)
+    point = point_of(call, violation)
+    faulty: list[tuple[str, int]] = []
+    held: list[tuple[str, int]] = []
+    if step is not None and isinstance(step.clause, Require):
+        faulty = list(_read_axes(call, lambda_parameters(step.clause.rule)))
+    elif step is not None and isinstance(step.clause, SameDim):
+        places = list(_places(call, step.clause.dim))
+        faulty = [p for p in places if p[0] in broken.names]
+        held = [p for p in places if p[0] == against]
+    elif obligation is not None and obligation.kind == "axis" and obligation.parameter.tensor is not None:
+        name, dim = obligation.parameter.name, obligation.parameter.tensor.dims[obligation.index]
+        faulty = list(_place(call, Axis(obligation.parameter, obligation.index, dim)))
+        held = [p for p in _read_axes(call, dim.names) if p[0] != name or p not in faulty]
+    elif broken.axis is not None:
+        faulty = [(broken.names[0], broken.axis)]
+    found = Conflict(broken.names, broken.reason, point, tuple(faulty), tuple(held), against or "")
+    return replace(found, suggestion=suggest(call, violation, point, against))
 
 
-def render_note(error: ContractViolation, call: Call, broken: Broken) -> str:
-    """The note under the message: why, a table of arguments and axes, the bindings, where to read more."""
+def _place(call: Call, axis: Axis) -> Iterator[tuple[str, int]]:
+    shape, spec = call.shape(axis.parameter.name), axis.parameter.tensor
+    if shape is not None and spec is not None:
+        place = spec.forms[0].position(axis.index, len(shape))
+        if place is not None:
+            yield axis.parameter.name, place.start if isinstance(place, slice) else place
+
+
+def _places(call: Call, dim: str) -> Iterator[tuple[str, int]]:
+    for axis in call.terms.bare.get(dim, ()):
+        yield from _place(call, axis)
+
+
+def _read_axes(call: Call, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """The axes that bound these dims, those behind a let included."""
+    rules = dict(rule for c in call.terms.contract.clauses if isinstance(c, Let) for rule in c.rules)
+    todo, seen = list(names), set[str]()
+    while todo:
+        name = todo.pop(0)
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in rules and name in call.lets:
+            todo += lambda_parameters(rules[name])
+        origin = call.sources[name][1] if name in call.sources else None
+        if origin is not None:
+            yield from _place(call, origin)
+
+
+def render_note(error: ContractViolation, conflict: Conflict) -> str:
+    """The note under the message: why, a table of arguments and dims, what to change, where to read more."""
     lines: list[str] = []
     if error.error is not None:
-        lines.append(f"because {broken.reason}")
+        lines.append(f"because {conflict.reason}")
     lines.append(f"in the call of {error.entry_point}" + (f", clause {error.clause}" if error.clause else ""))
-    lines += _table(error, call, broken)
-    bound = ", ".join(
-        f"{name}={b.size} ({b.source}{', itself rejected' if b.rejected else ''})" for name, b in error.bindings.items()
-    )
-    if bound:
-        lines.append(f"bound: {bound}")
+    table = table_of(error, conflict)
+    if table is not None:
+        lines += table.text()
+    lines += bound_lines(error, table)
+    if conflict.suggestion:
+        lines.append(f"smallest change: {conflict.suggestion}")
     if error.error is not None:
         lines.append(f"explained by: tensorpact explain {error.error.slug}")
     return "\n".join(lines)
 
 
-def _table(error: ContractViolation, call: Call, broken: Broken) -> list[str]:
-    rows: list[tuple[str, str, str, str]] = []
-    for name, parameter in call.terms.parameters.items():
-        if parameter.tensor is None and name not in broken.names:
-            continue
-        value, info = call.values[name], error.arguments.get(name)
-        expected = info.expected if info is not None else ""
-        marked = name in broken.names
-        got = info.description if info is not None else describe_argument(value)
-        if marked and broken.axis is not None and name == broken.names[0] and hasattr(value, "shape"):
-            sizes = [str(n) for n in value.shape]
-            if -len(sizes) <= broken.axis < len(sizes):
-                sizes[broken.axis] = f">{sizes[broken.axis]}<"
-                got = got.replace(str(list(value.shape)), f"[{', '.join(sizes)}]", 1)
-        rows.append((">" if marked else " ", name, expected, got))
-    if not rows:
-        return []
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    return ["  ".join((m, n.ljust(widths[1]), e.ljust(widths[2]), g)).rstrip() for m, n, e, g in rows]
+def bound_lines(error: ContractViolation, table: Table | None) -> list[str]:
+    """What bound each dim, as lines of readable width; where the table leaves dims out, so does this."""
+    few = table is None or not table.omitted
+    columns = set[str]() if table is None else {d.strip().lstrip("*") for d in table.dims}
+    items = [
+        f"{name}={b.size} ({b.source}{', itself rejected' if b.rejected else ''})"
+        for name, b in error.bindings.items()
+        if few or name in columns or not b.axes
+    ]
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(item) + 2 < WIDTH:
+            lines[-1] += f", {item}"
+        elif lines:
+            lines[-1] += ","
+            lines.append(f"       {item}")
+        else:
+            lines.append(f"bound: {item}")
+    return lines
 
 
-__all__ = ["axis_text", "describe_argument", "diagnose", "lambda_parameters", "make_error", "render_note"]
+__all__ = ["describe_value", "diagnose", "make_error", "render_note"]

@@ -1,18 +1,21 @@
 """The decorator: a function, its contract and its guard."""
 
+import contextlib
 import dataclasses
 import inspect
+import sys
+import threading
 import weakref
 from collections.abc import Callable, Mapping
-from types import FunctionType
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from types import FrameType, FunctionType
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 import torch
 
 import tensorpact._modes as modes
 
 from . import _guard
-from ._annotations import Signature, UnresolvedHintError, read_signature
+from ._annotations import Signature, UnresolvedHintError, evaluate_hint, read_signature
 from ._classes import contract_dataclass
 from ._contract import Contract
 from ._diagnosis import diagnose
@@ -28,6 +31,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 #: Whether ``TENSORPACT=off`` stood in the environment at import: decorators then return the function itself.
 disabled: bool = modes.current == modes.OFF
+
+
+class Built(NamedTuple):
+    """What a contracted function is checked with."""
+
+    terms: Terms
+    plan: GuardPlan
+    source: _guard.GuardSource
 
 
 class Entry:
@@ -47,10 +58,9 @@ class Entry:
         self.check_returns = check_returns
         self.kind: Kind = kind_of(body)
         self.owner = f"{body.__module__}.{body.__qualname__}"
-        self._local: Mapping[str, Any] | None = local
-        self._terms: Terms | None = None
-        self._plan: GuardPlan | None = None
-        self._source: _guard.GuardSource | None = None
+        self._local: Mapping[str, Any] = local
+        self._built: Built | None = None
+        self._lock = threading.Lock()
         self._reference: Reference | None = None
         self._returns: ReturnCheck | None = None
         self._function: weakref.ref[FunctionType] | None = None
@@ -58,44 +68,54 @@ class Entry:
     @property
     def ready(self) -> bool:
         """Whether the guard is built; methods wait for their first call, which shows the class of ``self``."""
-        return self._terms is not None
+        return self._built is not None
+
+    @property
+    def built(self) -> "Built":
+        """Everything made from the annotations and the contract.
+
+        Raises:
+            ContractDefinitionError: Either is wrong.
+        """
+        return self._built or self.read()
 
     @property
     def terms(self) -> Terms:
         """The contract laid on the signature."""
-        if self._terms is None:
-            self.build(None)
-        return cast(Terms, self._terms)
+        return self.built.terms
 
     @property
     def source(self) -> str:
         """Text of the generated guard."""
-        if self._source is None:
-            self.build(None)
-        return cast(_guard.GuardSource, self._source).text
+        return self.built.source.text
 
     @property
     def signature(self) -> Signature:
         """The annotations, read."""
         return self.terms.signature
 
-    def read(self, fields: Mapping[str, Any] | None = None) -> None:
-        """Read the annotations and lay the contract on them.
+    def read(self, fields: Mapping[str, Any] | None = None) -> "Built":
+        """Read the annotations, lay the contract on them and write the guard.
+
+        Args:
+            fields: Annotated fields of the class of ``self``.
 
         Raises:
-            ContractDefinitionError: Either is wrong.
+            ContractDefinitionError: Annotations or contract are wrong.
         """
-        signature = read_signature(self.body, self.owner, self._local or {}, fields)
-        self._terms = Terms(self.contract, signature)
-        self._plan = make_plan(self._terms)
-        self._source = _guard.write_source(self._plan, self.owner, self.kind)
-        self._local = None
+        with self._lock:
+            if self._built is None:
+                signature = read_signature(self.body, self.owner, self._local, fields)
+                terms = Terms(self.contract, signature)
+                plan = make_plan(terms)
+                self._built = Built(terms, plan, _guard.write_source(plan, self.owner, self.kind))
+                self._local = {}
+        return self._built
 
     def build(self, instance: Any) -> FunctionType | None:
-        """Build the guard of a method at its first call; ``instance`` is its ``self``, where there is one."""
-        if self._terms is None:
-            fields = None if instance is None else _fields(instance.__class__, self.body)
-            self.read(fields)
+        """Build the guard of a function at its first call; ``instance`` is its ``self``, where there is one."""
+        if self._built is None:
+            self.read(None if instance is None else _fields(instance.__class__, self.body))
         function = None if self._function is None else self._function()
         if function is not None and function.__code__.co_name == "unready":
             made = self._compile()
@@ -133,21 +153,17 @@ class Entry:
 
     def _checked_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], values: Mapping[str, Any]) -> Any:
         __tracebackhide__ = True
-        return wrap(self.kind, self.body(*args, **kwargs), lambda result: self.checked_result(result, values))
-
-    def checked_result(self, result: Any, values: Mapping[str, Any]) -> Any:
-        """A returned value, checked against the return annotation.
-
-        Raises:
-            ContractViolation: It is not what the annotation says.
-        """
-        __tracebackhide__ = True
         if self._returns is None:
-            signature = self.terms.signature
-            hint = result_hint(self.kind, signature.returns)
-            self._returns = ReturnCheck(self.contract, dataclasses.replace(signature, returns=hint))
-        raise_error(self._returns(result, values))
-        return result
+            self._returns = ReturnCheck(self.terms, result_hint(self.kind, self.terms.signature.returns))
+        check = self._returns
+        scope = check.scope(values)
+
+        def checked(result: Any) -> Any:
+            __tracebackhide__ = True
+            raise_error(check(result, scope))
+            return result
+
+        return wrap(self.kind, self.body(*args, **kwargs), checked)
 
     @property
     def reference(self) -> Reference:
@@ -157,8 +173,7 @@ class Entry:
         return self._reference
 
     def _shim(self, judged: Callable[..., Any]) -> Callable[..., Any]:
-        plan = cast(GuardPlan, self._plan)
-        shim = cast(FunctionType, _guard.build(_guard.shim_source(plan, self.owner), {"_judged": judged}))
+        shim = cast(FunctionType, _guard.build(_guard.shim_source(self.built.plan, self.owner), {"_judged": judged}))
         self._dress(shim)
         del shim.__wrapped__  # type: ignore[attr-defined]
         return shim
@@ -169,8 +184,8 @@ class Entry:
         return dict(bound.arguments)
 
     def _compile(self) -> FunctionType:
-        plan, source = cast(GuardPlan, self._plan), cast(_guard.GuardSource, self._source)
-        p = _guard.prefix_of(plan)
+        source = self.built.source
+        p = _guard.prefix_of(self.built.plan)
         body: Callable[..., Any] = self.body
         if self.check_returns:
             body = self._with_return_check
@@ -185,7 +200,7 @@ class Entry:
 
     def function(self) -> FunctionType:
         """The function that takes the place of the undecorated one."""
-        if self._terms is not None:
+        if self._built is not None:
             made = self._compile()
         else:
             source = _guard.unready_source(self.body, self.owner)
@@ -223,7 +238,14 @@ def _fields(cls: type, body: FunctionType) -> dict[str, Any] | None:
     owner = next((c for c in cls.__mro__ if c.__qualname__ == home and c.__module__ == body.__module__), cls)
     if not dataclasses.is_dataclass(owner):
         return None
-    return {f.name: f.type for f in dataclasses.fields(owner)}
+    return {f.name: _field_hint(owner, f.name, f.type) for f in dataclasses.fields(owner)}
+
+
+def _field_hint(owner: type, name: str, hint: Any) -> Any:
+    """A field's annotation, text evaluated in the module of the class that has the field."""
+    home = next((c for c in owner.__mro__ if name in inspect.get_annotations(c)), owner)
+    scope = vars(sys.modules[home.__module__])
+    return evaluate_hint(hint, scope, {}) if isinstance(hint, str) and home is not owner else hint
 
 
 def entry_of(function: Any) -> Entry | None:
@@ -255,11 +277,9 @@ def _decorate(function: Any, contract: Contract | None, check_returns: bool, loc
     in_class = bool(home) and not home.endswith("<locals>")
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     if not (in_class and names[:1] == ("self",)):
-        try:
+        # A hint may name what the module defines further down: the first call looks again, and fails loudly.
+        with contextlib.suppress(UnresolvedHintError):
             entry.read()
-        except UnresolvedHintError:
-            # A hint may name what the module defines further down: the first call looks again, and fails loudly.
-            pass
     return entry.function()
 
 
@@ -285,17 +305,20 @@ def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
     """
     given = function if isinstance(function, Contract) else None
     frame = caller_frame(1)
-    local = {**frame.f_globals, **frame.f_locals} if frame.f_locals is not frame.f_globals else frame.f_globals
     if function is None or given is not None:
 
         def decorate(inner: Any) -> Any:
-            return _decorate(inner, given, check_returns, _visible(inner, local))
+            return _decorate(inner, given, check_returns, _visible(inner, frame))
 
         return decorate
-    return _decorate(function, None, check_returns, _visible(function, local))
+    return _decorate(function, None, check_returns, _visible(function, frame))
 
 
-def _visible(function: Any, local: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Names of the decorating frame, kept only while a string annotation may need them."""
-    annotations = getattr(getattr(function, "__func__", function), "__annotations__", {})
-    return dict(local) if any(isinstance(a, str) for a in annotations.values()) else {}
+def _visible(function: Any, frame: FrameType) -> Mapping[str, Any]:
+    """Names of the function or class around a definition, kept only while a string annotation may need them."""
+    inner = getattr(function, "__func__", function)
+    annotations = getattr(inner, "__annotations__", {})
+    around, name = frame.f_code.co_qualname, getattr(inner, "__qualname__", "")
+    if not any(isinstance(a, str) for a in annotations.values()) or frame.f_locals is frame.f_globals:
+        return {}
+    return dict(frame.f_locals) if name.startswith((f"{around}.<locals>.", f"{around}.")) else {}

@@ -192,6 +192,12 @@ class DocumentedError:
         documented: object = self.documented
         if not (isinstance(documented, type) and issubclass(documented, Exception)):
             raise ContractDefinitionError(f"{self.slug}: {self.documented!r} is no exception class")
+        try:
+            violation_class(self.documented)("probe")
+        except Exception as bad:
+            raise ContractDefinitionError(
+                f"{self.slug}: {self.documented.__name__} cannot be raised with a text alone: {bad!r}"
+            ) from bad
         object.__setattr__(self, "parts", _parse_template(self.slug, self.template))
         if not self.module:
             object.__setattr__(self, "module", caller_module(2))

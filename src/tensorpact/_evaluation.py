@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ._call import ABSENT, Broken, Call, Status, Unknown
+from ._call import Broken, Call, Status, Unknown
 from ._errors import ContractDefinitionError, DocumentedError
 from ._terms import Axis, Obligation, Step, flat
 from .clauses import (
@@ -73,6 +73,13 @@ def first_violation(call: Call) -> Violation | None:
             if isinstance(status, Broken):
                 return Violation(status)
     return _mutual_overlap(call)
+
+
+def run_lets(call: Call) -> None:
+    """Derive what the lets of a contract derive, without judging anything."""
+    for step in call.terms.steps:
+        if isinstance(step.clause, Let):
+            _let(call, step.clause, step)
 
 
 def _mutual_overlap(call: Call) -> Violation | None:
@@ -361,5 +368,3 @@ _HANDLERS: dict[type[Clause], Callable[[Call, Clause, Step], Status]] = {
     Let: _let,
     Require: _require,
 }
-
-__all__ = ["ABSENT", "Violation", "apply_rule", "first_violation", "shares_bytes"]

@@ -19,7 +19,7 @@ def expand_call(terms: Terms, values: Mapping[str, Any]) -> tuple[Terms, dict[st
     if not terms.nested:
         return terms, dict(values)
     found: dict[str, Any] = dict(values)
-    known: dict[Any, Parameter] = {}
+    known: dict[int, Parameter] = {}
     parameters: list[Parameter] = []
     for parameter in terms.signature.parameters:
         if not parameter.nested:
@@ -34,10 +34,10 @@ def expand_call(terms: Terms, values: Mapping[str, Any]) -> tuple[Terms, dict[st
         for part, hint, item in parts:
             if isinstance(hint, Unfit):
                 wanted: Any = Union[hint.containers]  # noqa: UP007 - members are known at run time only
-                known[hint] = Parameter(part, parameter.kind, EMPTY, wanted, None, wanted, False)
-            elif hint not in known:
-                known[hint] = read_hint(part, hint, owner)
-            parameters.append(replace(known[hint], name=part))
+                known[id(hint)] = Parameter(part, parameter.kind, EMPTY, wanted, None, wanted, False)
+            elif id(hint) not in known:
+                known[id(hint)] = read_hint(part, hint, owner)
+            parameters.append(replace(known[id(hint)], name=part))
             found[part] = item
     signature = replace(terms.signature, parameters=tuple(parameters))
     return Terms(terms.contract, signature, absent=terms.dims), found

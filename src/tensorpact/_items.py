@@ -1,14 +1,13 @@
 """Tensors inside containers: every item of a list, tuple, mapping or named tuple, each under a name of its own."""
 
 import collections.abc
-import types
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union
 
 from ._errors import ContractDefinitionError
-from ._hints import mentions_tensor
+from ._hints import is_none, members, mentions_tensor, unwrap
 
 _REPEATED: tuple[Any, ...] = (list, collections.abc.Sequence, collections.abc.MutableSequence, collections.deque)
 _MAPPINGS: tuple[Any, ...] = (dict, collections.abc.Mapping, collections.abc.MutableMapping, collections.OrderedDict)
@@ -59,15 +58,9 @@ class Items:
         return [(forms[self.form].format(key), hint) for key, hint in self.members]
 
 
-def members(hint: Any) -> list[Any]:
-    """The members of a union, each with the metadata around it, or the hint alone."""
-    if typing.get_origin(hint) is Annotated:
-        inner, *metadata = typing.get_args(hint)
-        inside = members(inner)
-        return [hint] if len(inside) == 1 else [m if m is type(None) else Annotated[(m, *metadata)] for m in inside]
-    if typing.get_origin(hint) in (Union, types.UnionType):
-        return [m for inner in typing.get_args(hint) for m in members(inner)]
-    return [hint]
+def parts(hint: Any) -> list[Any]:
+    """The members of a union, each a hint with its metadata around it."""
+    return [member if is_none(member) or not own else Annotated[(member, *own)] for member, own in members(hint)]
 
 
 def read_items(hint: Any, owner: str) -> Items | None:
@@ -80,6 +73,7 @@ def read_items(hint: Any, owner: str) -> Items | None:
     Raises:
         ContractDefinitionError: The container cannot be looked through without using it up.
     """
+    hint = unwrap(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         if _COLLECTED not in arguments[1:]:
@@ -123,7 +117,7 @@ def expand(name: str, hint: Any, value: Any, owner: str) -> Iterator[tuple[str, 
         value: The value.
         owner: The function, for messages.
     """
-    containers = [(m, i) for m in members(hint) if (i := read_items(m, f"{owner}: {name}")) is not None]
+    containers = [(m, i) for m in parts(hint) if (i := read_items(m, f"{owner}: {name}")) is not None]
     if not containers:
         yield name, hint, value
         return
@@ -132,7 +126,7 @@ def expand(name: str, hint: Any, value: Any, owner: str) -> Iterator[tuple[str, 
             for suffix, inner, item in items.contained(value):
                 yield from expand(name + suffix, inner, item, owner)
             return
-    rest = [m for m in members(hint) if m not in [c for c, _ in containers]]
+    rest = [m for m in parts(hint) if m not in [c for c, _ in containers]]
     if any(mentions_tensor(m) for m in rest):
         yield name, Union[tuple(rest)], value  # noqa: UP007 - members are known at run time only
     else:
@@ -154,10 +148,11 @@ def _plain(items: Items) -> Any:
 
 def templates(name: str, hint: Any, owner: str) -> Iterator[tuple[str, Any]]:
     """Name and hint of each kind of part that values of a hint can have."""
-    for member in members(hint):
+    for member in parts(hint):
         items = read_items(member, f"{owner}: {name}")
         if items is None:
-            yield name, member
+            if not is_none(member):
+                yield name, member
             continue
         for suffix, inner in items.templates():
             yield from templates(name + suffix, inner, owner)
@@ -165,7 +160,7 @@ def templates(name: str, hint: Any, owner: str) -> Iterator[tuple[str, Any]]:
 
 def is_nested(hint: Any, owner: str) -> bool:
     """Whether a hint has tensors inside containers."""
-    return any(read_items(m, owner) is not None for m in members(hint))
+    return any(read_items(m, owner) is not None for m in parts(hint))
 
 
 def starred_hint(hint: Any, keywords: bool) -> Any:

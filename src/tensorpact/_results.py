@@ -47,7 +47,13 @@ def _yielded(source: Generator[Any, Any, Any], check: Check) -> Generator[Any, A
         item = next(source)
         while True:
             try:
-                sent = yield check(item)
+                checked = check(item)
+            except BaseException:
+                # The violation belongs to the caller; the body must not get it thrown in.
+                source.close()
+                raise
+            try:
+                sent = yield checked
             except GeneratorExit:
                 source.close()
                 raise
@@ -65,7 +71,12 @@ async def _yielded_async(source: AsyncGenerator[Any, Any], check: Check) -> Asyn
         item = await anext(source)
         while True:
             try:
-                sent = yield check(item)
+                checked = check(item)
+            except BaseException:
+                await source.aclose()
+                raise
+            try:
+                sent = yield checked
             except GeneratorExit:
                 await source.aclose()
                 raise

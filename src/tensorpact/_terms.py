@@ -213,8 +213,8 @@ class Terms:
 
     def _check_names(self) -> None:
         contract = self.contract
-        for name in sorted((self.dims - set(self.lets)) & set(self.parameters)):
-            if name not in contract.tied:
+        for name in sorted(((self.dims | self.union_dims) - set(self.lets)) & set(self.parameters)):
+            if name not in contract.tied and name not in self.absent:
                 self._fail(
                     f"dim {name!r} has the name of a parameter; list it in tied=(…) if they must agree, or rename one"
                 )
@@ -279,6 +279,8 @@ class Terms:
         elif isinstance(clause, AnyOf):
             for member in clause.members:
                 yield from self._claims(member, index)
+        elif isinstance(clause, Present):
+            yield from (self.find(name, "type") for name in clause.names)
         elif isinstance(clause, (Rank, Dtype)):
             for name in clause.names:
                 yield self.find(name, clause.verb)

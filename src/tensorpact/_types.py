@@ -1,15 +1,15 @@
 """Hints that are not tensors: scalars by our rule, everything else by beartype's generated code, built lazily."""
 
 import sys
-import types
 import typing
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Annotated, Any, Union
 
 from beartype import beartype
 from beartype.roar import BeartypeCallHintViolation, BeartypeDecorHintException
 
 from ._errors import ContractDefinitionError
+from ._hints import is_none, members, unwrap
 
 
 def is_int(value: Any) -> bool:
@@ -30,10 +30,8 @@ def is_float(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy.floating)
 
 
-def _split(hint: Any) -> tuple[Any, ...]:
-    if typing.get_origin(hint) in (Union, types.UnionType):
-        return typing.get_args(hint)
-    return (hint,)
+#: The scalars that have a rule of ours, since beartype lets a bool pass for an int.
+_RULES: dict[Any, Callable[[Any], bool]] = {int: is_int, float: is_float}
 
 
 class TypeCheck:
@@ -44,23 +42,27 @@ class TypeCheck:
         label: Function and parameter, for messages.
     """
 
-    __slots__ = ("_accepts", "_label", "_rest", "exact", "rules")
+    __slots__ = ("_accepts", "_label", "_rest", "exact", "limited", "rules")
 
     def __init__(self, hint: Any, label: str) -> None:
-        members = _split(hint)
-        self.rules: tuple[Callable[[Any], bool], ...] = (
-            *((is_int,) if int in members else ()),
-            *((is_float,) if float in members else ()),
+        split = list(members(hint))
+        plain = [m for m, own in split if not own]
+        self.rules: tuple[Callable[[Any], bool], ...] = tuple(rule for kind, rule in _RULES.items() if kind in plain)
+        #: Scalars under validators: the rule first, then beartype's code for what is validated.
+        self.limited: tuple[tuple[Callable[[Any], bool], TypeCheck], ...] = tuple(
+            (_RULES[m], TypeCheck(Annotated[(object, *own)], label)) for m, own in split if own and m in _RULES
         )
-        rest = tuple(m for m in members if m not in (int, float))
+        rest = tuple(Annotated[(m, *own)] if own else m for m, own in split if m not in _RULES)
         #: Classes whose exact instances fit without a further look.
-        self.exact: tuple[type, ...] = tuple(m for m in members if m in (int, float, bool, str))
+        self.exact: tuple[type, ...] = tuple(m for m in plain if m in (int, float, bool, str))
         self._rest: Any = Union[rest] if rest else None  # noqa: UP007 - members are known at run time only
         self._label = label
         self._accepts: Callable[[Any], Any] | None = None
 
     def __call__(self, value: Any) -> bool:
         if any(rule(value) for rule in self.rules):
+            return True
+        if any(rule(value) and accepts(value) for rule, accepts in self.limited):
             return True
         if self._rest is None:
             return False
@@ -85,14 +87,16 @@ class TypeCheck:
 
 def is_checkable(hint: Any, empty: Any) -> bool:
     """Whether a hint says anything at all."""
-    return not (hint is empty or hint is Any or hint is object or isinstance(hint, typing.TypeVar))
+    inner = unwrap(hint)
+    return not (inner is empty or inner is Any or inner is object or isinstance(inner, typing.TypeVar))
 
 
 def describe_hint(hint: Any) -> str:
     """A hint as a reader would write it."""
-    if len(_split(hint)) > 1:
-        return " or ".join(describe_hint(m) for m in _split(hint))
-    if hint is None or hint is type(None):
+    split = [Annotated[(m, *own)] if own else m for m, own in members(hint)]
+    if len(split) > 1:
+        return " or ".join(describe_hint(m) for m in split)
+    if is_none(hint):
         return "None"
     if isinstance(hint, type) and not typing.get_args(hint):
         return hint.__name__

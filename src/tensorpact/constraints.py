@@ -1,16 +1,24 @@
 """What jaxtyping cannot say about a tensor, as ``Annotated[...]`` metadata: device, dtype set, layout, alignment."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
+
+from ._errors import ContractDefinitionError
 
 __all__ = ["Aligned", "Constraint", "Contiguous", "DenseInner", "DenseLast", "OnDevice", "OneOf", "Reach32"]
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Base of all constraints; ``kind`` says which clause claims it (``layout``, ``device`` or ``dtype``)."""
+    """Base of all constraints; ``kind`` says which clause claims it (``layout``, ``device`` or ``dtype``).
+
+    Attributes:
+        settled: Whether dtype, device, sizes and strides alone decide it, so that a remembered signature proves it.
+    """
+
+    settled: ClassVar[bool] = False
 
     @property
     def kind(self) -> Literal["layout", "device", "dtype"]:
@@ -28,18 +36,20 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class DenseLast(Constraint):
-    """The last axis has stride 1.
+    """The last axis has stride 1, or no stride that is ever used: one element, or none in the whole tensor.
 
     Attributes:
-        strict: Also where the last axis has at most one element, whose stride is never used.
+        strict: The stride must be 1 even where it is never used.
     """
+
+    settled: ClassVar[bool] = True
 
     strict: bool = False
 
     def holds(self, tensor: torch.Tensor) -> bool:
         if tensor.ndim == 0:
             return True
-        return tensor.stride(-1) == 1 or (not self.strict and tensor.shape[-1] <= 1)
+        return tensor.stride(-1) == 1 or (not self.strict and (tensor.shape[-1] <= 1 or tensor.numel() == 0))
 
     def reason(self, tensor: torch.Tensor) -> str:
         return f"last axis has stride {tensor.stride(-1)}, not 1 (strides {tuple(tensor.stride())})"
@@ -48,6 +58,8 @@ class DenseLast(Constraint):
 @dataclass(frozen=True, slots=True)
 class Contiguous(Constraint):
     """Row-major and dense, as ``Tensor.is_contiguous`` has it."""
+
+    settled: ClassVar[bool] = True
 
     def holds(self, tensor: torch.Tensor) -> bool:
         return tensor.is_contiguous()
@@ -63,6 +75,8 @@ class DenseInner(Constraint):
     Attributes:
         axes: How many axes from the end.
     """
+
+    settled: ClassVar[bool] = True
 
     axes: int
 
@@ -88,6 +102,8 @@ class OnDevice(Constraint):
         types: Device types such as ``"cuda"``; HIP devices call themselves ``cuda`` in torch.
     """
 
+    settled: ClassVar[bool] = True
+
     types: tuple[str, ...]
 
     def __init__(self, *types: str) -> None:
@@ -111,6 +127,8 @@ class OneOf(Constraint):
     Attributes:
         dtypes: Torch dtypes.
     """
+
+    settled: ClassVar[bool] = True
 
     dtypes: tuple[torch.dtype, ...]
 
@@ -148,6 +166,10 @@ class Aligned(Constraint):
 
     bytes: int
 
+    def __post_init__(self) -> None:
+        if self.bytes < 1:
+            raise ContractDefinitionError(f"Aligned({self.bytes}): an alignment is at least 1 byte")
+
     def holds(self, tensor: torch.Tensor) -> bool:
         return _address(tensor) % self.bytes == 0
 
@@ -158,6 +180,8 @@ class Aligned(Constraint):
 @dataclass(frozen=True, slots=True)
 class Reach32(Constraint):
     """The largest element offset, in elements from the first one, is below 2³¹."""
+
+    settled: ClassVar[bool] = True
 
     def holds(self, tensor: torch.Tensor) -> bool:
         return self._reach(tensor) < 2**31

@@ -1,6 +1,6 @@
 """A signature read: forms, positions of axes, dtype families, what is left to beartype."""
 
-from typing import Annotated, Any, Optional, Union
+from typing import Annotated, Any, NewType, Optional, TypeVar, Union
 
 import jaxtyping
 import numpy as np
@@ -204,3 +204,29 @@ def test_signature_is_read_once() -> None:
     assert entry is not None
     assert [p.name for p in entry.signature.parameters] == ["x", "y"]
     assert entry.signature.parameters[1].default == 3
+
+
+Bound = TypeVar("Bound", bound=Float[Tensor, " n"])
+Either = TypeVar("Either", Float[Tensor, " n"], Int[Tensor, " n"])
+Named = NewType("Named", Float[Tensor, " n"])  # type: ignore[valid-newtype]
+
+
+@pytest.mark.parametrize("hint", [Bound, Either, Named, Optional[Bound]])
+def test_hints_behind_a_name_are_checked(hint: Any, modes: Any) -> None:
+    def f(x: Float[Tensor, " n"], y: hint) -> str:
+        return "reached"
+
+    f = contract(f)
+    assert modes(f, torch.zeros(2), torch.zeros(2)) == "reached"
+    assert str(modes.rejects(f, torch.zeros(2), torch.zeros(3))).startswith("y: axis 0 (n) is 3, but n is 2")
+    modes.rejects(f, torch.zeros(2), "no tensor")
+
+
+def test_validators_do_not_let_a_bool_pass_for_an_int(modes: Any) -> None:
+    @contract
+    def f(count: Annotated[int, Is[lambda n: n > 0]]) -> str:
+        return "reached"
+
+    assert modes(f, 3) == "reached"
+    modes.rejects(f, 0)
+    modes.rejects(f, True)

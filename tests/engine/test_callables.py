@@ -197,3 +197,54 @@ def test_properties_and_bound_methods_keep_their_type() -> None:
     assert inspect.ismethod(Holder().plain)
     assert inspect.ismethod(Holder.of_class)
     assert inspect.iscoroutinefunction(Holder.later)
+
+
+def test_a_violation_is_not_thrown_into_the_body(mode: str) -> None:
+    swallowed: list[BaseException] = []
+
+    @contract(check_returns=True)
+    def source(x: Float[Tensor, " n"]) -> Iterator[Float[Tensor, " n"]]:
+        try:
+            yield torch.zeros(5)
+        except ValueError as error:
+            swallowed.append(error)
+            yield x
+
+    with pytest.raises(ValueError, match=r"^return: axis 0"):
+        list(source(torch.zeros(2)))
+    assert swallowed == []
+
+
+def test_return_checks_use_the_dims_from_before_the_body(mode: str) -> None:
+    @contract(check_returns=True)
+    def f(x: Float[Tensor, "n m"], size: int) -> Float[Tensor, " n"]:
+        x.resize_(1)
+        return torch.zeros(size)
+
+    assert f(torch.zeros(3, 2), 3).shape == (3,)
+    with pytest.raises(ValueError, match=r"^return: axis 0 \(n\) is 1, but n is 3"):
+        f(torch.zeros(3, 2), 1)
+
+
+def test_none_is_a_return_annotation(mode: str) -> None:
+    @contract(check_returns=True)
+    def f(x: Float[Tensor, " n"], result: object) -> None:
+        return result  # type: ignore[return-value]
+
+    assert f(torch.zeros(2), None) is None
+    with pytest.raises(TypeError, match=r"^return: expected None, got int 5"):
+        f(torch.zeros(2), 5)
+
+
+def test_parameters_called_like_builtins(mode: str) -> None:
+    @contract
+    def f(type: Float[Tensor, "*b n"], isinstance: Float[Tensor, " n"], len: int = 3, float: float = 1.0) -> int:  # noqa: A002
+        return len
+
+    entry = f.__tensorpact__  # type: ignore[attr-defined]
+    forgiven: list[Any] = []
+    f.__globals__["_diagnose"] = lambda values: forgiven.append(values) or entry.diagnose(values)  # type: ignore[attr-defined]
+    assert f(torch.zeros(5, 2), torch.zeros(2), 4) == 4
+    assert forgiven == []
+    with pytest.raises(ValueError, match=r"^isinstance: axis 0 \(n\) is 3"):
+        f(torch.zeros(5, 2), torch.zeros(3))

@@ -352,6 +352,7 @@ class TestC:
             "def broken():\n"
             "    @contract\n"
             "    def f(x: Float[Missing, 'n d']): ...\n"
+            "    f(None)\n"
         )
         sys.path.insert(0, str(tmp_path))
         try:

@@ -7,10 +7,11 @@ from types import ModuleType
 
 import pytest
 import torch
+
 from tensorpact import ContractDefinitionError
 
 T = torch.zeros
-SOURCE = '''
+SOURCE = """
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -52,7 +53,7 @@ def local() -> object:
         return "ran"
 
     return f
-'''
+"""
 
 
 @pytest.fixture(scope="module")

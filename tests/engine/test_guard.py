@@ -65,13 +65,13 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
             and isinstance(q, _Tensor)
             and (_dtype_of_q := q.dtype) in _dtypes_q
         ):
-            raise _Broken
+            raise _Miss
         _B_, _H_, _K_ = q.shape
         if not (
             q.is_contiguous()
             and isinstance(cache, _Tensor)
         ):
-            raise _Broken
+            raise _Miss
         _, _HV_, _, _t1 = cache.shape
         if not (
             _t1 == _K_
@@ -79,34 +79,34 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
             and (_dtype_of_lengths := lengths.dtype) is _dtype_lengths
             and lengths.shape == (_B_,)
         ):
-            raise _Broken
+            raise _Miss
         if bias is not None:
             if not (
                 isinstance(bias, _Tensor)
                 and (_dtype_of_bias := bias.dtype) in _dtypes_bias
             ):
-                raise _Broken
+                raise _Miss
             _t2, _t3 = bias.shape
             if not (_t3 == _H_):
-                raise _Broken
+                raise _Miss
         if not (
             (bias is None or (_t2 == 1 or _t2 == _B_))
             and cache.dtype is _dtype_of_q
             and cache.device == (_device_of_q := q.device)
             and lengths.device == _device_of_q
         ):
-            raise _Broken
+            raise _Miss
         _group_ = _let_group(_H_, _HV_)
         if not (
             _rule_3(_group_, _H_, _HV_)
             and _rule_4(scale)
         ):
-            raise _Broken
+            raise _Miss
     except Exception:
         pass
     else:
         if not _is_tracing():
-            if _memory.misses >= 12:
+            if _memory.misses >= _memory.patience:
                 _memory.learn((q, cache, lengths), (bias,), ())
             else:
                 _memory.misses += 1

@@ -16,6 +16,7 @@ SURFACE = {
         "backend",
         "contract",
         "enforcement",
+        "explain",
         "use_backend",
     ],
     "tensorpact.clauses": [

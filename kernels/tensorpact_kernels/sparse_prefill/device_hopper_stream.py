@@ -1,4 +1,4 @@
-"""Gluon kernel for Hopper in which some warps only copy rows, for decodes of few heads that are too short to hide a copy."""
+"""Gluon kernel for Hopper in which some warps only copy rows: short sparse decodes of few heads."""
 
 # Gluon has no stubs, and pyright sees the parameters of a device function as untyped.
 # pyright: reportMissingTypeStubs=false, reportMissingParameterType=false, reportUnknownParameterType=false
@@ -34,7 +34,16 @@ LISTS = ["indices_ptr", "indptr_ptr", "sink_ptr", "lse_ptr"]
 
 @no_type_check
 @gluon.jit
-def _item(item, lists, num_splits, HEADS: gl.constexpr, BLOCK_H: gl.constexpr, BLOCK_K: gl.constexpr, SPLIT: gl.constexpr):
+def _turns(num_items):
+    """Return how many items this program has; never less than one."""
+    return (num_items - gl.program_id(0) + gl.num_programs(0) - 1) // gl.num_programs(0)
+
+
+@no_type_check
+@gluon.jit
+def _item(
+    item, lists, num_splits, HEADS: gl.constexpr, BLOCK_H: gl.constexpr, BLOCK_K: gl.constexpr, SPLIT: gl.constexpr
+):
     """Return an item's token, split and first head, its list, and its first and last-but-one tile."""
     indices_ptr, indices_stride, num_indices, indptr_ptr, indptr_stride, num_rows = lists
     head_blocks: gl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
@@ -74,8 +83,8 @@ def _copy(
     keys = gl.arange(0, BLOCK_K, layout=KEY)
     dims = gl.arange(0, queries.shape[2], layout=gl.SliceLayout(0, COPY))
     count = 0
-    turn = 0
-    for item in range(gl.program_id(0), num_items, gl.num_programs(0)):
+    for turn in range(_turns(num_items)):
+        item = gl.program_id(0) + turn * gl.num_programs(0)
         token, _, first_head, rows, first, last = _item(item, lists, num_splits, HEADS, BLOCK_H, BLOCK_K, SPLIT)
         index = load_indices(rows, first, keys, BLOCK_K)
         mbarrier.wait(q_freed.index(turn % 2), (turn // 2 + 1) & 1)
@@ -92,8 +101,67 @@ def _copy(
             async_copy.mbarrier_arrive(filled.index(buffer), increment_count=False)
             index = load_indices(rows, step + 1, keys, BLOCK_K)
             count += 1
-        turn += 1
     async_copy.wait_group(0)
+
+
+@no_type_check
+@gluon.jit
+def _partial_offsets(token, heads, split, num_splits, dims, HEADS: gl.constexpr, BLOCK_D: gl.constexpr):
+    place = (token * HEADS + heads) * num_splits + split
+    return place, gl.expand_dims(place * BLOCK_D, 0) + gl.expand_dims(dims, 1)
+
+
+@no_type_check
+@gluon.jit
+def _store_partial(result, split, num_splits, partial, HEADS: gl.constexpr):
+    token, _, heads, values, row_max, row_sum = result
+    partial_acc_ptr, partial_max_ptr, partial_sum_ptr = partial
+    dims = gl.arange(0, values.shape[0], layout=gl.SliceLayout(1, values.type.layout))
+    place, offsets = _partial_offsets(token, heads, split, num_splits, dims, HEADS, values.shape[0])
+    gl.store(partial_max_ptr + place, row_max, mask=heads < HEADS)
+    gl.store(partial_sum_ptr + place, row_sum, mask=heads < HEADS)
+    gl.store(partial_acc_ptr + offsets, values, mask=gl.expand_dims(heads < HEADS, 0))
+
+
+@no_type_check
+@gluon.jit
+def _merge(result, split, num_splits, partial, HEADS: gl.constexpr):
+    """Add what the other splits of this token and block of heads stored."""
+    token, first_head, heads, values, row_max, row_sum = result
+    partial_acc_ptr, partial_max_ptr, partial_sum_ptr = partial
+    dims = gl.arange(0, values.shape[0], layout=gl.SliceLayout(1, values.type.layout))
+    for turn in range(1, num_splits):
+        other = (split + turn) % num_splits
+        place, offsets = _partial_offsets(token, heads, other, num_splits, dims, HEADS, values.shape[0])
+        mask = heads < HEADS
+        acc = gl.load(partial_acc_ptr + offsets, mask=gl.expand_dims(mask, 0), other=0.0, cache_modifier=".cg")
+        other_max = gl.load(partial_max_ptr + place, mask=mask, other=LOWEST, cache_modifier=".cg")
+        other_sum = gl.load(partial_sum_ptr + place, mask=mask, other=0.0, cache_modifier=".cg")
+        new_max = gl.maximum(row_max, other_max)
+        own, others = gl.exp2(row_max - new_max), gl.exp2(other_max - new_max)
+        values = values * gl.expand_dims(own, 0) + acc * gl.expand_dims(others, 0)
+        row_sum = row_sum * own + other_sum * others
+        row_max = new_max
+    return token, first_head, heads, values, row_max, row_sum
+
+
+@no_type_check
+@gluon.jit
+def _store(result, staging, sink_ptr, sink_stride, out, lse_ptr, HEADS: gl.constexpr, COPY: gl.constexpr):
+    """Normalise and store, through shared memory, so that the rows leave in 16-byte pieces."""
+    token, first_head, heads, values, row_max, row_sum = result
+    out_ptr, out_stride_token, out_stride_head = out
+    sink = gl.load(sink_ptr + heads.to(gl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
+    factor, lse = with_sink(row_max, row_sum, sink)
+    if lse_ptr is not None:
+        gl.store(lse_ptr + token * HEADS + heads, lse, mask=heads < HEADS)
+    staging.permute((1, 0)).store((values * gl.expand_dims(factor, 0)).to(staging.dtype))
+    barrier()
+    copy_heads = first_head + gl.arange(0, staging.shape[0], layout=gl.SliceLayout(1, COPY))
+    dims = gl.arange(0, staging.shape[1], layout=gl.SliceLayout(0, COPY))
+    rows = out_ptr + token * out_stride_token + copy_heads.to(gl.int64) * out_stride_head
+    pointers = gl.expand_dims(rows, 1) + gl.expand_dims(dims, 0)
+    gl.store(pointers, staging.load(COPY), mask=gl.expand_dims(copy_heads < HEADS, 1))
 
 
 @no_type_check
@@ -111,8 +179,10 @@ def _attend(
     out,
     lse_ptr,
     partial,
+    counters_ptr,
     HEADS: gl.constexpr,
     SPLIT: gl.constexpr,
+    MERGE: gl.constexpr,
     num_warps: gl.constexpr,
 ):
     """Attend to the rows that the copying warps bring; keys are on the 64 rows of the matrix instruction."""
@@ -126,13 +196,11 @@ def _attend(
     HEAD: gl.constexpr = gl.SliceLayout(0, SCORES)
     filled, freed, q_freed = barriers
     num_items, num_splits = work
-    out_ptr, out_stride_token, out_stride_head = out
-    partial_acc_ptr, partial_max_ptr, partial_sum_ptr = partial
     keys = gl.arange(0, BLOCK_K, layout=gl.SliceLayout(1, SCORES))
     empty_scores = gl.full([BLOCK_K, BLOCK_H], 0.0, gl.float32, SCORES)
     count = 0
-    turn = 0
-    for item in range(gl.program_id(0), num_items, gl.num_programs(0)):
+    for turn in range(_turns(num_items)):
+        item = gl.program_id(0) + turn * gl.num_programs(0)
         token, split, first_head, rows, first, last = _item(item, lists, num_splits, HEADS, BLOCK_H, BLOCK_K, SPLIT)
         q_tile = queries.index(turn % 2)
         key = load_indices(rows, first, keys, BLOCK_K)
@@ -168,33 +236,20 @@ def _attend(
 
         row_sum = gl.sum(sums, axis=0)
         heads = first_head + gl.arange(0, BLOCK_H, layout=HEAD)
+        result = (token, first_head, heads, values, row_max, row_sum)
         if SPLIT:
-            place = (token * HEADS + heads) * num_splits + split
-            gl.store(partial_max_ptr + place, row_max, mask=heads < HEADS)
-            gl.store(partial_sum_ptr + place, row_sum, mask=heads < HEADS)
+            _store_partial(result, split, num_splits, partial, HEADS)
+            if MERGE:
+                barrier()
+                counter = counters_ptr + token * HEADS + first_head
+                if gl.atomic_add(counter, 1) == num_splits - 1:
+                    result = _merge(result, split, num_splits, partial, HEADS)
+                    _store(result, q_tile, sink_ptr, sink_stride, out, lse_ptr, HEADS, COPY)
+                    gl.store(counter, 0)
         else:
-            sink = gl.load(sink_ptr + heads.to(gl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
-            factor, lse = with_sink(row_max, row_sum, sink)
-            if lse_ptr is not None:
-                gl.store(lse_ptr + token * HEADS + heads, lse, mask=heads < HEADS)
-            values = values * gl.expand_dims(factor, 0)
-        # Through shared memory, so that the rows leave in 16-byte pieces; this item needs its queries no longer.
-        copy_heads = first_head + gl.arange(0, BLOCK_H, layout=gl.SliceLayout(1, COPY))
-        dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, COPY))
-        mask = gl.expand_dims(copy_heads < HEADS, 1)
-        if SPLIT:
-            out_dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(1, SCORES))
-            out_rows = partial_acc_ptr + ((token * HEADS + heads) * num_splits + split) * BLOCK_D
-            pointers = gl.expand_dims(out_rows, 0) + gl.expand_dims(out_dims, 1)
-            gl.store(pointers, values, mask=gl.expand_dims(heads < HEADS, 0))
-        else:
-            q_tile.permute((1, 0)).store(values.to(dtype))
-            barrier()
-            out_rows = out_ptr + token * out_stride_token + copy_heads.to(gl.int64) * out_stride_head
-            gl.store(gl.expand_dims(out_rows, 1) + gl.expand_dims(dims, 0), q_tile.load(COPY), mask=mask)
+            _store(result, q_tile, sink_ptr, sink_stride, out, lse_ptr, HEADS, COPY)
         barrier()
         mbarrier.arrive(q_freed.index(turn % 2), count=1)
-        turn += 1
 
 
 @no_type_check
@@ -210,6 +265,7 @@ def sparse_stream_kernel(
     partial_acc_ptr,
     partial_max_ptr,
     partial_sum_ptr,
+    counters_ptr,
     scale_log2,
     num_pool_rows,
     num_indices,
@@ -229,6 +285,7 @@ def sparse_stream_kernel(
     BLOCK_K: gl.constexpr,
     BUFFERS: gl.constexpr,
     SPLIT: gl.constexpr,
+    MERGE: gl.constexpr,
     num_warps: gl.constexpr,
 ):
     """Walk over items (token, split, block of heads): one warpgroup copies rows, the other attends to them."""
@@ -272,8 +329,10 @@ def sparse_stream_kernel(
                     out,
                     lse_ptr,
                     partial,
+                    counters_ptr,
                     HEADS,
                     SPLIT,
+                    MERGE,
                     num_warps,
                 ),
             ),

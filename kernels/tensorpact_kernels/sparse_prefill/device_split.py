@@ -58,4 +58,4 @@ def sparse_combine_kernel(
     out_offsets = token * out_stride_token + head * out_stride_head + dims.to(tl.int64) * out_stride_dim
     tl.store(out_ptr + out_offsets[None, :], out.to(out_ptr.dtype.element_ty), mask=(dims < HEAD_DIM)[None, :])
     if lse_ptr is not None:
-        tl.store(lse_ptr + pair + tl.arange(0, 1), lse, mask=chunk == 0)
+        tl.store(lse_ptr + pair + tl.arange(0, 1), lse, mask=(chunk + tl.arange(0, 1)) == 0)

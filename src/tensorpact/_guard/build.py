@@ -13,12 +13,12 @@ from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._results import Kind, kind_of
 
 from .containers import write_container
-from .memory import PATIENCE, Memory, repeats
+from .memory import Memory, repeats
 from .plan import GuardPlan, is_required
-from .runtime import Broken, overlaps
+from .runtime import Miss, overlaps
 from .statements import write_statement
 from .tensors import write_scalar, write_tensor, write_unremembered
-from .writer import GuardSource, Writer, call_text, signature_text, unless
+from .writer import ONES, GuardSource, Pending, Writer, call_text, signature_text, unless
 
 
 def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSource:
@@ -31,7 +31,7 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
     """
     writer = Writer(plan)
     if plan.interpreted:
-        writer.line(f"raise {writer.value('Broken', Broken)}")
+        writer.line(f"raise {writer.value('Miss', Miss)}")
     else:
         write_checks(writer)
         writer.flush()
@@ -124,7 +124,7 @@ def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
     text = [f"            {known} = (", f"                {tests}", "            )"]
     learn = [
         f"        if not {p}is_tracing():",
-        f"            if {p}memory.misses >= {PATIENCE}:",
+        f"            if {p}memory.misses >= {p}memory.patience:",
         f"                {p}memory.learn(({learnt[0]}), ({learnt[1]}), ({dims}))",
         "            else:",
         f"                {p}memory.misses += 1",
@@ -163,43 +163,34 @@ def write_checks(w: Writer) -> None:
                 + [f"{w.value(f'check_{parameter.name}', check)}({w.var(parameter.name)})"]
             )
             w.line(f"elif not ({allowed}):")
-            w.line(f"    raise {w.value('Broken', Broken)}")
+            w.line(f"    raise {w.value('Miss', Miss)}")
     for name in plan.conditions:
         loose = [a for a in terms.bare.get(name, ()) if a.dim.broadcast and not a.dim.variadic]
         if loose and name not in terms.lets:
             present = " or ".join(w.given(a.parameter) if not is_required(a.parameter) else "True" for a in loose)
-            w.later.append(("", f"!{w.dim(name)} = 1 if {w.dim(name)} is None and ({present}) else {w.dim(name)}"))
-    write_later(w, lambda text: not reads_let(w, text))
+            step = f"{w.dim(name)} = 1 if {w.dim(name)} is None and ({present}) else {w.dim(name)}"
+            w.later.append(Pending(step, frozenset(), order=ONES))
+    write_later(w, set(terms.lets))
     # A loop compares at once what it binds, so all that is bound outside comes first.
     for parameter in terms.nested:
         write_container(w, parameter)
     for index, clause, outer in plan.statements:
         write_statement(w, index, clause, outer)
-    write_later(w, lambda text: True)
+    write_later(w, set())
     written = [terms.parameters[n] for n in terms.contract.mutates]
     if len(written) > 1:
         w.test(f"not {w.value('overlaps', overlaps)}({', '.join(w.var(p.name) for p in written)})")
 
 
-def reads_let(w: Writer, text: str) -> bool:
-    return any(w.dim(name) in text for name in w.terms.lets)
-
-
-def write_later(w: Writer, ready: Callable[[str], bool]) -> None:
-    now = [item for item in w.later if ready(item[1])]
-    w.later = [item for item in w.later if not ready(item[1])]
-    # What binds or solves a dim comes before every test that may read it, and a solved dim after those it needs.
-    solved = [f"!{w.dim(name)} = " for name in w.terms.solved]
-    binding = [item for item in now if item[1].startswith("!")]
-    for condition, text in sorted(binding, key=lambda item: _place(item[1], solved)):
-        w.line(f"if {condition}: {text[1:]}" if condition else text[1:])
-    for condition, text in now:
-        if not text.startswith("!"):
-            w.test(f"({unless(condition)} or {text})" if condition else text)
-
-
-def _place(text: str, starts: list[str]) -> int:
-    return next((i for i, start in enumerate(starts) if text.startswith(start)), -1)
+def write_later(w: Writer, unknown: set[str]) -> None:
+    """Write what waited, but for that which reads a name still unknown."""
+    now = [item for item in w.later if not item.reads & unknown]
+    w.later = [item for item in w.later if item.reads & unknown]
+    for item in sorted((i for i in now if i.order is not None), key=lambda i: i.order or 0):
+        w.line(item.text)
+    for item in now:
+        if item.order is None:
+            w.test(f"({unless(item.condition)} or {item.text})" if item.condition else item.text)
 
 
 def build(source: GuardSource, values: dict[str, Any]) -> Callable[..., Any]:
@@ -233,7 +224,7 @@ def shim_source(plan: GuardPlan, label: str) -> GuardSource:
 
 
 def unready_source(body: Callable[..., Any], label: str) -> GuardSource:
-    """Text of a function that builds its guard at the first call: a method, or one whose hints name what comes later."""
+    """Text of a function that builds its guard at the first call: a method, or one with hints not defined yet."""
     kind = kind_of(body)
     parameters = [
         Parameter(p.name, p.kind, p.default, EMPTY, None, EMPTY, True)

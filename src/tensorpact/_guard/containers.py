@@ -3,7 +3,7 @@
 from typing import Any
 
 from tensorpact._annotations import Parameter
-from tensorpact._items import Items, members, read_items
+from tensorpact._items import Items, parts, read_items
 
 from .tensors import write_scalar, write_tensor
 from .writer import Writer
@@ -23,7 +23,7 @@ def write_container(w: Writer, parameter: Parameter) -> None:
 
 def _write_part(w: Writer, name: str, hint: Any, variable: str) -> None:
     owner = w.terms.owner
-    items = next((i for m in members(hint) if (i := read_items(m, owner)) is not None), None)
+    items = next((i for m in parts(hint) if (i := read_items(m, owner)) is not None), None)
     if items is None:
         template = w.terms.templates[name]
         w.items[name] = variable

@@ -11,7 +11,7 @@ import importlib
 import math
 import types
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -22,20 +22,20 @@ from .plan import GuardPlan, is_torch
 
 #: A signature is learnt at the call after this many that did not match: prefill shapes that never repeat cost little.
 PATIENCE = 12
+#: Each learning doubles the patience up to this, so that shapes which take turns do not pay for learning each other.
+MOST_PATIENCE = 96
 #: What a rule may touch and still depend on the metadata of its tensors alone.
 _METADATA = frozenset({
     "shape", "dtype", "device", "ndim", "size", "stride", "numel", "dim", "is_cuda", "is_cpu", "is_meta", "layout",
     "is_contiguous", "index", "itemsize", "element_size", "is_floating_point", "is_complex", "type",
 })  # fmt: skip
 _FUNCTIONS: tuple[Any, ...] = (max, min, len, abs, sum, range, int, bool, tuple, isinstance)
-_CONSTANTS = (int, float, str, torch.dtype, torch.device, tuple, frozenset, type(None))
 _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 _HARMLESS = frozenset({
-    "LOAD_FAST", "LOAD_CONST", "LOAD_DEREF", "COPY_FREE_VARS", "RESUME", "PUSH_NULL", "PRECALL", "CALL", "RETURN_VALUE",
+    "LOAD_FAST", "LOAD_CONST", "RESUME", "PUSH_NULL", "PRECALL", "CALL", "RETURN_VALUE",
     "RETURN_CONST", "COMPARE_OP", "IS_OP", "CONTAINS_OP", "BINARY_OP", "BINARY_SUBSCR", "BUILD_TUPLE", "UNARY_NOT",
     "UNARY_NEGATIVE", "SWAP", "COPY", "POP_TOP", "KW_NAMES", "TO_BOOL", "NOP", "CACHE",
 })  # fmt: skip
-_MISSING = object()
 
 
 class Memory:
@@ -44,14 +44,16 @@ class Memory:
     Attributes:
         known: The remembered signature: a check of the required tensors, a check or None for each optional one, then
             the dims that rules still read. None while nothing is remembered.
-        misses: Passing calls since the last learning.
+        misses: Passing calls that did not match, since the last learning.
+        patience: How many of them are let pass before the next learning.
     """
 
-    __slots__ = ("known", "misses")
+    __slots__ = ("known", "misses", "patience")
 
     def __init__(self) -> None:
         self.known: tuple[Any, ...] | None = None
         self.misses = 0
+        self.patience = PATIENCE
 
     def learn(self, required: tuple[Any, ...], optional: tuple[Any, ...], dims: tuple[Any, ...]) -> None:
         """Remember the signature of a call that passed.
@@ -62,6 +64,7 @@ class Memory:
             dims: Values that rules read on a match.
         """
         self.misses = 0
+        self.patience = min(2 * self.patience, MOST_PATIENCE)
         if _TensorGuards is None or not all(_is_plain(t) for t in (*required, *optional) if t is not None):
             self.misses = -100 * PATIENCE
             return
@@ -108,8 +111,8 @@ def is_pure(rule: Rule) -> bool:
     code = getattr(rule, "__code__", None)
     if code is None or rule.__defaults__ or rule.__kwdefaults__:
         return False
-    cells = rule.__closure__ or ()
-    return all(_is_constant(c.cell_contents) for c in cells) and _reads_metadata(code, rule.__globals__)
+    # A global or a closed-over name can be bound anew between two calls.
+    return not rule.__closure__ and _reads_metadata(code, rule.__globals__)
 
 
 def _reads_metadata(code: types.CodeType, scope: dict[str, Any]) -> bool:
@@ -117,8 +120,8 @@ def _reads_metadata(code: types.CodeType, scope: dict[str, Any]) -> bool:
     for i, step in enumerate(instructions):
         after = instructions[i + 1] if i + 1 < len(instructions) else step
         if step.opname == "LOAD_GLOBAL":
-            value = scope.get(step.argval, getattr(builtins, step.argval, _MISSING))
-            known = _is_constant(value) or any(value is f for f in _FUNCTIONS)
+            value = scope.get(step.argval, getattr(builtins, step.argval, None))
+            known = any(value is f for f in _FUNCTIONS)
             if not (known or (value is math and after.opname in _ATTRIBUTE)):
                 return False
         elif step.opname in _ATTRIBUTE:
@@ -130,7 +133,7 @@ def _reads_metadata(code: types.CodeType, scope: dict[str, Any]) -> bool:
     return True
 
 
-def tensors_are_opened(rule: Rule, tensors: set[str]) -> bool:
+def reads_only_attributes(rule: Rule, tensors: set[str]) -> bool:
     """Whether a rule reads nothing but attributes of its tensor arguments, or whether they are None."""
     instructions = [i for i in dis.get_instructions(rule.__code__) if i.opname not in ("CACHE", "NOP")]
     for i, step in enumerate(instructions):
@@ -140,12 +143,6 @@ def tensors_are_opened(rule: Rule, tensors: set[str]) -> bool:
             if after.opname not in _ATTRIBUTE and not asks_none:
                 return False
     return True
-
-
-def _is_constant(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(_is_constant(v) for v in cast("tuple[Any, ...]", value))
-    return isinstance(value, _CONSTANTS)
 
 
 def repeats(plan: GuardPlan) -> list[tuple[int, Clause, Rule | None]] | None:
@@ -182,4 +179,4 @@ def repeats(plan: GuardPlan) -> list[tuple[int, Clause, Rule | None]] | None:
 
 def _is_settled(rule: Rule, fixed: set[str], tensors: set[str]) -> bool:
     """Whether a match of the signature proves that a rule gives what it gave."""
-    return fixed.issuperset(lambda_parameters(rule)) and tensors_are_opened(rule, tensors) and is_pure(rule)
+    return fixed.issuperset(lambda_parameters(rule)) and reads_only_attributes(rule, tensors) and is_pure(rule)

@@ -8,7 +8,8 @@ import torch
 
 from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._dims import DimKind
-from tensorpact._items import members, read_items
+from tensorpact._hints import is_none
+from tensorpact._items import parts, read_items
 from tensorpact._terms import Terms
 from tensorpact.clauses import AnyOf, Clause, Let, Require, Rule, SameDtype, lambda_parameters
 
@@ -127,7 +128,7 @@ def _needs_interpretation(terms: Terms, sure: set[str]) -> bool:
 
 def is_loopable(hint: Any, owner: str) -> bool:
     """Whether a hint names one container, with such containers or plain parts inside."""
-    given = [m for m in members(hint) if m is not None and m is not type(None)]
+    given = [m for m in parts(hint) if not is_none(m)]
     found = [read_items(m, owner) for m in given]
     if not any(found):
         return True
@@ -137,7 +138,7 @@ def is_loopable(hint: Any, owner: str) -> bool:
 
 
 def _has_none(hint: Any) -> bool:
-    return any(m is None or m is type(None) for m in members(hint))
+    return any(is_none(m) for m in parts(hint))
 
 
 def _fits_a_loop(template: Parameter, terms: Terms, known: set[str]) -> bool:
@@ -178,18 +179,21 @@ def _statements(terms: Terms) -> Iterator[tuple[int, Clause, Rule | None]]:
 
 
 def _implied(terms: Terms, statements: tuple[tuple[int, Clause, Rule | None], ...]) -> Iterator[str]:
+    # Whoever proves another's dtype keeps its own check, else two equalities could prove each other.
+    provers: set[str] = set()
+    implied: set[str] = set()
     for _, clause, outer in statements:
         if not isinstance(clause, SameDtype) or clause.when is not None or outer is not None:
             continue
         first, *rest = (terms.parameters[n] for n in clause.names)
-        if not is_required(first) or first.tensor is None or not is_torch(first):
+        if not is_required(first) or first.tensor is None or not is_torch(first) or first.name in implied:
             continue
         allowed = first.tensor.dtypes()
         for other in rest:
             dtypes = other.tensor.dtypes() if other.tensor is not None and is_torch(other) else ()
             union = other.tensor is not None and other.tensor.union
-            if not union and (dtypes is None or (allowed is not None and set(allowed) <= set(dtypes))):
-                yield other.name
-
-
-__all__ = ["GuardPlan", "Require", "is_required", "is_torch", "make_plan", "reads_unsure"]
+            fits = dtypes is None or (allowed is not None and set(allowed) <= set(dtypes))
+            if fits and not union and other.name not in provers:
+                provers.add(first.name)
+                implied.add(other.name)
+    yield from sorted(implied)

@@ -12,7 +12,7 @@ from tensorpact._evaluation import shares_bytes
 from tensorpact.constraints import OneOf
 
 
-class Broken(Exception):
+class Miss(Exception):
     """Raised and caught inside a guard."""
 
 

@@ -6,11 +6,11 @@ from typing import Any
 from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._call import broadcastable
 from tensorpact._dims import Dim, DimKind
-from tensorpact.constraints import Aligned, Constraint, Contiguous, DenseLast, OnDevice, OneOf
+from tensorpact.constraints import Constraint, Contiguous, DenseLast, OnDevice, OneOf
 
 from .plan import is_required, is_torch, reads_unsure
 from .runtime import DtypeFits, FormFits, Solve, WithArguments, writable
-from .writer import Writer, unless, words
+from .writer import BARE, BROADCAST, SOLVED, Pending, Writer, unless, words
 
 
 def write_scalar(w: Writer, parameter: Parameter) -> None:
@@ -19,7 +19,7 @@ def write_scalar(w: Writer, parameter: Parameter) -> None:
     if check is None:
         return
     name = w.var(parameter.name)
-    options = [f"type({name}) is {t.__name__}" for t in check.exact]
+    options = [f"{w.builtin(type)}({name}) is {w.builtin(t)}" for t in check.exact]
     if parameter.optional:
         options.insert(0, f"{name} is None")
     options.append(f"{w.value(f'check_{parameter.name}', check)}({name})")
@@ -62,7 +62,7 @@ def write_unremembered(w: Writer, parameter: Parameter) -> None:
     if extra is not None:
         w.test(f"({condition}{w.value(f'extra_{name}', extra)}({w.var(name)}))")
     for i, constraint in enumerate(spec.constraints):
-        if isinstance(constraint, Aligned):
+        if not constraint.settled:
             w.test(f"({condition}{_constraint_text(w, parameter, constraint, i)})")
 
 
@@ -170,7 +170,7 @@ def _write_variadic(w: Writer, parameter: Parameter) -> None:
         return
     shape, rank, count = w.temporary(), w.temporary(), len(spec.dims)
     w.line(f"{shape} = {w.var(name)}.shape")
-    w.line(f"{rank} = len({shape})")
+    w.line(f"{rank} = {w.builtin(len)}({shape})")
     w.test(f"{rank} >= {count - 1}")
     for i, dim in enumerate(spec.dims):
         if dim.kind in (DimKind.ANONYMOUS, DimKind.ELLIPSIS) or dim.name in w.plan.unread:
@@ -208,8 +208,10 @@ def _write_axis(w: Writer, parameter: Parameter, dim: Dim, size: str) -> None:
             others = tuple(n for n in dim.names if n != free[0])
             solve = w.value(f"solve_{free[0]}", Solve(dim, free[0], others))
             arguments = [*(w.dim(n) for n in others), *dim.expression.arguments]
-            w.later.append(("", f"!{w.dim(free[0])} = {solve}({', '.join([size, *arguments])})"))
-            w.later.append(("", f"{w.dim(free[0])} is not None"))
+            place = SOLVED + list(terms.solved).index(free[0])
+            text = f"{w.dim(free[0])} = {solve}({', '.join([size, *arguments])})"
+            w.later.append(Pending(text, frozenset(others), order=place))
+            w.later.append(Pending(f"{w.dim(free[0])} is not None", frozenset(free)))
             return
         expected = _expression_text(w, dim)
     else:
@@ -223,16 +225,14 @@ def _write_axis(w: Writer, parameter: Parameter, dim: Dim, size: str) -> None:
     if not unsure:
         lets = reads_unsure(tuple(n for n in dim.names if n in terms.lets), plan.conditions)
         text = " or ".join([*(f"{w.dim(n)} is None" for n in sorted(lets)), equal])
-        w.later.append((condition, f"({text})" if lets else equal))
+        w.later.append(Pending(f"({text})" if lets else equal, frozenset(dim.names), condition))
         return
     variable = w.dim(dim.name)
     tests = [f"({condition})"] if condition else []
     tests += [f"{variable} is None"] + ([f"{size} != 1"] if dim.broadcast else [])
-    step = f"!{variable} = {size} if {' and '.join(tests)} else {variable}"
-    # Bare names bind before broadcasting ones look at them.
-    at = len(w.later) if dim.broadcast else 0
-    w.later.insert(at, ("", step))
-    w.later.append((condition, equal))
+    step = f"{variable} = {size} if {' and '.join(tests)} else {variable}"
+    w.later.append(Pending(step, frozenset(), order=BROADCAST if dim.broadcast else BARE))
+    w.later.append(Pending(equal, frozenset(dim.names), condition))
 
 
 def _write_item_axis(w: Writer, dim: Dim, size: str) -> None:
@@ -281,10 +281,10 @@ def _write_union(w: Writer, parameter: Parameter) -> None:
             ]
             text = f"{shape} == ({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
             if len(dtypes) > 1 and form.dtypes is not None:
-                text += f" and {w.attribute(name, 'dtype')} in {w.value(f'dtypes_{name}_{i}', form.torch_dtypes())}"
+                text += f" and {w.var(name)}.dtype in {w.value(f'dtypes_{name}_{i}', form.torch_dtypes())}"
             options.append(f"({text})" if " and " in text else text)
         w.line(f"{shape} = {w.var(name)}.shape")
-        w.later.append((condition, f"({' or '.join(options)})"))
+        w.later.append(Pending(f"({' or '.join(options)})", frozenset(names), condition))
         return
     if limit is not None and is_torch(parameter):
         w.test(f"{w.attribute(name, 'dtype')} in {w.value(f'dtypes_{name}', limit)}")
@@ -292,7 +292,8 @@ def _write_union(w: Writer, parameter: Parameter) -> None:
         dict.fromkeys(a for f in spec.forms for d in f.dims if d.expression for a in d.expression.arguments)
     )
     fits = w.value(f"form_fits_{name}", FormFits(parameter, tuple(names), arguments))
-    w.later.append((condition, f"{fits}({', '.join([w.var(name), *(w.dim(n) for n in names), *arguments])})"))
+    call = f"{fits}({', '.join([w.var(name), *(w.dim(n) for n in names), *arguments])})"
+    w.later.append(Pending(call, frozenset(names), condition))
 
 
 def _constraint_text(w: Writer, parameter: Parameter, constraint: Constraint, index: int) -> str:

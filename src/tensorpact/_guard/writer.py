@@ -9,7 +9,7 @@ import torch
 from tensorpact._annotations import EMPTY, Parameter
 
 from .plan import GuardPlan
-from .runtime import Broken, is_array_like
+from .runtime import Miss, is_array_like
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,27 @@ class GuardSource:
     text: str
     values: dict[str, Any]
     filename: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A test, or a statement that gives a dim its value, that waits until what it reads is known.
+
+    Attributes:
+        text: The condition, or the statement.
+        reads: Dims and lets that it reads.
+        condition: Condition under which the parameter is given at all.
+        order: Place among the statements: bare axes bind first, broadcasting ones next, solved dims last in order.
+            None for a test; tests follow the statements.
+    """
+
+    text: str
+    reads: frozenset[str]
+    condition: str = ""
+    order: int | None = None
+
+
+BARE, BROADCAST, ONES, SOLVED = range(4)
 
 
 class Writer:
@@ -38,7 +59,7 @@ class Writer:
         self.lines: list[str] = []
         self.tests: list[str] = []
         self.bound: set[str] = set()
-        self.later: list[tuple[str, str]] = []
+        self.later: list[Pending] = []
         self.read: dict[tuple[str, str], str] = {}
         self.count = 0
         self.depth = 2
@@ -62,14 +83,19 @@ class Writer:
                 self.lines.append(f"{pad}if not ({joined}):")
             else:
                 self.lines.append(f"{pad}if not (\n{pad}    {joined}\n{pad}):")
-            self.lines.append(f"{pad}    raise {self.value('Broken', Broken)}")
+            self.lines.append(f"{pad}    raise {self.value('Miss', Miss)}")
 
     def value(self, label: str, value: Any) -> str:
         """Name of a global that holds a value."""
         name = f"{self.prefix}{words(label)}"
-        if self.values.setdefault(name, value) is not value:
-            raise RuntimeError(f"two values for {name}")
+        while self.values.setdefault(name, value) is not value:
+            name += "x"
         return name
+
+    def builtin(self, function: Any) -> str:
+        """A builtin by its name, unless a parameter has taken that."""
+        name: str = function.__name__
+        return self.value(name, function) if name in self.terms.parameters else name
 
     def var(self, name: str) -> str:
         """Variable of a parameter, a field or the item of a container that a loop is at."""
@@ -92,11 +118,7 @@ class Writer:
 
     def argument(self, name: str) -> str:
         """Variable of anything that a rule may read."""
-        return (
-            self.var(name)
-            if name in self.terms.parameters and name not in self.terms.contract.tied
-            else (self.dim(name) if name not in self.terms.parameters else name)
-        )
+        return self.var(name) if name in self.terms.parameters else self.dim(name)
 
     def given(self, parameter: Parameter) -> str:
         """Condition under which a parameter is a tensor."""
@@ -109,10 +131,10 @@ class Writer:
         name, spec = parameter.name, parameter.tensor
         types: tuple[Any, ...] = tuple(dict.fromkeys(f.array_type for f in spec.forms)) if spec else ()
         if types == (torch.Tensor,):
-            return f"isinstance({self.var(name)}, {self.value('Tensor', torch.Tensor)})"
+            return f"{self.builtin(isinstance)}({self.var(name)}, {self.value('Tensor', torch.Tensor)})"
         if Any in types:
             return f"{self.value('is_array', is_array_like)}({self.var(name)})"
-        return f"isinstance({self.var(name)}, {self.value(f'class_{name}', types)})"
+        return f"{self.builtin(isinstance)}({self.var(name)}, {self.value(f'class_{name}', types)})"
 
     def attribute(self, name: str, what: str) -> str:
         """An attribute of a tensor, kept in a variable when it is read again."""
