@@ -83,7 +83,6 @@ def _torch_dtypes(dtypes: tuple[str | re.Pattern[str], ...] | None) -> tuple[tor
     return tuple(dict.fromkeys(TORCH_DTYPES[n] for n in order if _allows(dtypes, n)))
 
 
-@functools.lru_cache(maxsize=4096)
 def _allows(dtypes: tuple[str | re.Pattern[str], ...] | None, dtype: str) -> bool:
     return dtypes is None or any(dtype == d if isinstance(d, str) else d.match(dtype) is not None for d in dtypes)
 

@@ -132,8 +132,8 @@ class Entry:
         """The error of a call, or None where it is right after all."""
         if torch.compiler.is_compiling():
             # Tracing the diagnosis would take seconds and prove nothing: it runs outside the graph.
-            outside = cast("Callable[[Callable[..., Any]], Callable[..., Exception | None]]", torch.compiler.disable)
-            return outside(self.judge)(arguments)
+            judge: Any = torch.compiler.disable(self.judge)
+            return judge(arguments)
         return self.judge(arguments)
 
     def judge(self, arguments: tuple[Any, ...]) -> Exception | None:
