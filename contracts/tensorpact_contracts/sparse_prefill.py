@@ -92,7 +92,7 @@ SCALES_SHAPE = DocumentedError(
 
 
 def _positive(softmax_scale: float) -> bool:
-    return math.isfinite(softmax_scale) and softmax_scale > 0
+    return 0 < softmax_scale < math.inf
 
 
 def _shared(*names: str) -> list[Clause]:

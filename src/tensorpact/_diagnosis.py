@@ -11,7 +11,8 @@ from ._call import Broken, Call
 from ._errors import ArgumentInfo, Binding, ContractViolation, DocumentedError, violation_class
 from ._evaluation import Violation, apply_rule, first_violation
 from ._expansion import expand_call
-from ._rendering import WIDTH, Conflict, Table, table_of
+from ._notes import Notes
+from ._rendering import WIDTH, Conflict, Facts, Table, table_of
 from ._suggestions import suggest
 from ._terms import Axis, Terms
 from ._trial import against_of, broken_obligation, point_of
@@ -49,9 +50,14 @@ def make_error(call: Call, violation: Violation) -> ContractViolation:
         for name, p in call.terms.parameters.items()
         if not (p.name == "self" and p.tensor is None)
     }
-    # Beside the documented attributes, so that `explain` can draw the table again, in another process too.
-    error.__dict__["conflict"] = conflict = _conflict(call, violation)
-    error.add_note(render_note(error, conflict))
+    # Everything but the error itself, which would close a cycle around the arguments.
+    facts = Facts(documented, error.entry_point, error.clause, error.bindings, error.arguments)
+
+    def write() -> tuple[str, Conflict]:
+        conflict = _conflict(call, violation)
+        return render_note(facts, conflict), conflict
+
+    error.__notes__ = Notes(write)
     return error
 
 
@@ -173,7 +179,7 @@ def _read_axes(call: Call, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
             yield from _place(call, origin)
 
 
-def render_note(error: ContractViolation, conflict: Conflict) -> str:
+def render_note(error: Facts | ContractViolation, conflict: Conflict) -> str:
     """The note under the message: why, a table of arguments and dims, what to change, where to read more."""
     lines: list[str] = []
     if error.error is not None:
@@ -190,7 +196,7 @@ def render_note(error: ContractViolation, conflict: Conflict) -> str:
     return "\n".join(lines)
 
 
-def bound_lines(error: ContractViolation, table: Table | None) -> list[str]:
+def bound_lines(error: Facts | ContractViolation, table: Table | None) -> list[str]:
     """What bound each dim, as lines of readable width; where the table leaves dims out, so does this."""
     few = table is None or not table.omitted
     columns = set[str]() if table is None else {d.strip().lstrip("*") for d in table.dims}

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from types import FrameType, FunctionType
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast, overload
 
-import torch
-
 import tensorpact._modes as modes
 
 from . import _guard
@@ -130,11 +128,14 @@ class Entry:
 
     def diagnose(self, arguments: tuple[Any, ...]) -> Exception | None:
         """The error of a call, or None where it is right after all."""
-        if torch.compiler.is_compiling():
-            # Tracing the diagnosis would take seconds and prove nothing: it runs outside the graph.
-            judge: Any = torch.compiler.disable(self.judge)
-            return judge(arguments)
-        return self.judge(arguments)
+        # Tracing the diagnosis would take seconds and prove nothing; where Dynamo is in use, it is kept away.
+        dynamo: Any = sys.modules.get("torch._dynamo")
+        if dynamo is None:
+            return self.judge(arguments)
+        reason = (
+            f"the call breaks the contract of {self.owner}; call it outside torch.compile to see the documented error"
+        )
+        return dynamo.disable(self.judge, reason=reason)(arguments)
 
     def judge(self, arguments: tuple[Any, ...]) -> Exception | None:
         """The error of a call, by the interpreter of the language."""
@@ -269,7 +270,13 @@ def _decorate(function: Any, contract: Contract | None, check_returns: bool, loc
         return contract_dataclass(function, lambda check: _decorate(check, contract, check_returns, local))
     if not isinstance(function, FunctionType):
         raise ContractDefinitionError(f"{function!r} is no Python function")
-    if disabled or entry_of(function) is not None:
+    if entry_of(function) is not None:
+        if contract is not None or check_returns:
+            raise ContractDefinitionError(
+                f"{function.__qualname__} has a contract already; give all of it to one decorator"
+            )
+        return function
+    if disabled:
         return function
     made = contract or Contract(function.__name__, family=function.__module__.rpartition(".")[2])
     entry = Entry(function, made, check_returns, local)

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from ._expressions import free_names
 from ._frames import caller_module
+from ._notes import Notes
 
 
 class ContractDefinitionError(Exception):
@@ -82,7 +83,11 @@ class ContractViolation(Exception):
         return str(self.args[0]) if len(self.args) == 1 else super().__str__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self).__bases__[1], str(self), dict(self.__dict__))
+        state = dict(self.__dict__)
+        notes = state.get("__notes__")
+        if isinstance(notes, Notes):
+            state |= {"__notes__": list(notes), "conflict": notes.subject}
+        return _restore, (type(self).__bases__[1], str(self), state)
 
 
 class ContractValueError(ContractViolation, ValueError):

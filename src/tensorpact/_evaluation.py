@@ -352,7 +352,9 @@ def _require(call: Call, clause: Clause, step: Step) -> Status:
 def _show(call: Call, name: str) -> str:
     if name in call.terms.parameters:
         value = call.values[name]
-        return f"<{type(value).__name__}>" if hasattr(value, "shape") else repr(value)
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return repr(value)
+        return f"<{type(value).__name__}{list(value.shape) if hasattr(value, 'shape') else ''}>"
     return str(call.lets.get(name, call.dims.get(name)))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._diagnosis import bound_lines
 from ._errors import ContractViolation
+from ._notes import Notes
 from ._rendering import Conflict, Table, table_of
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ def explain(error: BaseException | str, modules: Iterable[str] = ()) -> Explanat
         code, page = explain_text(documented.slug, (documented.module,))
         page = "" if code else page
     reason = f"in the call of {error.entry_point}" + (f", clause {error.clause}" if error.clause else "")
-    conflict = error.__dict__.get("conflict")
+    notes = getattr(error, "__notes__", None)
+    conflict = notes.subject if isinstance(notes, Notes) else error.__dict__.get("conflict")
     if not isinstance(conflict, Conflict):
         return Explanation(f"{type(error).__name__}: {error}", reason, page=page)
     if documented is not None:

@@ -1,5 +1,6 @@
 """The verdict of stock jaxtyping and beartype, and every clause in plain Python: the oracle of the guard."""
 
+import ast
 import inspect
 import numbers
 import typing
@@ -39,6 +40,11 @@ def _sure_names(terms: Terms) -> list[tuple[Parameter, set[str]]]:
     return out
 
 
+def _calls(dim: Dim) -> bool:
+    # Stock takes a dim for a function of the same name, as in `max(a,b)` beside a dim `max`.
+    return dim.expression is not None and any(isinstance(n, ast.Call) for n in ast.walk(dim.expression.tree))
+
+
 def _axis_text(dim: Dim, loose: set[str], sure: set[str]) -> str:
     mark = "#" if dim.broadcast else ""
     if dim.variadic:
@@ -46,7 +52,12 @@ def _axis_text(dim: Dim, loose: set[str], sure: set[str]) -> str:
     if dim.kind in (DimKind.ANONYMOUS, DimKind.FIXED):
         return mark + dim.text
     # Stock pastes the text into an f-string in single quotes, so that a quote inside breaks it.
-    if set(dim.names) & loose or (dim.kind is DimKind.EXPRESSION and not set(dim.names) <= sure) or "'" in dim.text:
+    if (
+        _calls(dim)
+        or set(dim.names) & loose
+        or (dim.kind is DimKind.EXPRESSION and not set(dim.names) <= sure)
+        or "'" in dim.text
+    ):
         return "_"
     return mark + dim.text
 

@@ -2,10 +2,11 @@
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ._errors import ArgumentInfo, ContractViolation
+from ._errors import ArgumentInfo, Binding, ContractViolation, DocumentedError
 
 WIDTH = 100
 Axes = tuple[tuple[str, int, str], ...]
@@ -83,7 +84,17 @@ def _line(mark: str, cells: Iterable[str], widths: list[int]) -> str:
     return (mark + "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True))).rstrip()
 
 
-def table_of(error: ContractViolation, conflict: Conflict) -> Table | None:
+class Facts(NamedTuple):
+    """What a note says of an error, without the error."""
+
+    error: DocumentedError | None
+    entry_point: str
+    clause: str | None
+    bindings: Mapping[str, Binding]
+    arguments: Mapping[str, ArgumentInfo]
+
+
+def table_of(error: Facts | ContractViolation, conflict: Conflict) -> Table | None:
     """The table of a failed call; None where no argument has anything to show.
 
     Args:
@@ -223,7 +234,8 @@ def _sizes(info: ArgumentInfo, conflict: Conflict, axes: Axes, dims: list[str]) 
 
 def _last(info: ArgumentInfo, axes: Axes, mark: str, conflict: Conflict) -> str:
     if axes or (info.shape == () and not info.expected[2:]):
-        return f" {info.expected}"
+        # What has no strides is no plain torch tensor: its own description says what it is.
+        return f" {info.expected}" if info.strides is not None else f" {info.expected}, is {info.description}"
     got = str(list(info.shape)) if info.shape is not None else info.description.strip("<>")
     wrong = mark == ">" and conflict.point in ("rank", "type", "shape", "axes", "present", "needs", "together")
     return f"{_marked(got, mark, wrong)}" + (f" for {info.expected}" if info.expected else "")

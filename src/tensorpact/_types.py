@@ -5,6 +5,7 @@ import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Union
 
+import torch
 from beartype import beartype
 from beartype.roar import BeartypeCallHintViolation, BeartypeDecorHintException
 
@@ -42,7 +43,7 @@ class TypeCheck:
         label: Function and parameter, for messages.
     """
 
-    __slots__ = ("_accepts", "_label", "_rest", "exact", "limited", "rules")
+    __slots__ = ("_accepts", "_label", "_rest", "exact", "limited", "plain", "rules")
 
     def __init__(self, hint: Any, label: str) -> None:
         split = list(members(hint))
@@ -55,6 +56,7 @@ class TypeCheck:
         rest = tuple(Annotated[(m, *own)] if own else m for m, own in split if m not in _RULES)
         #: Classes whose exact instances fit without a further look.
         self.exact: tuple[type, ...] = tuple(m for m in plain if m in (int, float, bool, str))
+        self.plain = tuple(m for m, own in split if m not in _RULES)
         self._rest: Any = Union[rest] if rest else None  # noqa: UP007 - members are known at run time only
         self._label = label
         self._accepts: Callable[[Any], Any] | None = None
@@ -66,6 +68,8 @@ class TypeCheck:
             return True
         if self._rest is None:
             return False
+        if torch.compiler.is_dynamo_compiling():
+            return self._looks_right(value)
         if self._accepts is None:
             self._accepts = self._build()
         try:
@@ -73,6 +77,11 @@ class TypeCheck:
         except BeartypeCallHintViolation:
             return False
         return True
+
+    def _looks_right(self, value: Any) -> bool:
+        """What Dynamo can trace of a check: the classes, not what is inside them."""
+        classes = tuple(c for m in self.plain if isinstance(c := typing.get_origin(m) or m, type))
+        return len(classes) < len(self.plain) or isinstance(value, classes)
 
     def _build(self) -> Callable[[Any], Any]:
         def accepts(value: Any) -> None:

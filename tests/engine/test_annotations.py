@@ -211,7 +211,7 @@ Either = TypeVar("Either", Float[Tensor, " n"], Int[Tensor, " n"])
 Named = NewType("Named", Float[Tensor, " n"])  # type: ignore[valid-newtype]
 
 
-@pytest.mark.parametrize("hint", [Bound, Either, Named, Optional[Bound]])
+@pytest.mark.parametrize("hint", [Bound, Either, Named])
 def test_hints_behind_a_name_are_checked(hint: Any, modes: Any) -> None:
     def f(x: Float[Tensor, " n"], y: hint) -> str:
         return "reached"

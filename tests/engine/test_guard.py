@@ -50,8 +50,9 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
     if _known is not None:
         try:
             _known = (
-                _known[0](q, cache, lengths)
-                and (bias is None if _known[1] is None else _known[1](bias))
+                not (q.is_nested or cache.is_nested or lengths.is_nested)
+                and _known[0](q, cache, lengths)
+                and (bias is None if _known[1] is None else not bias.is_nested and _known[1](bias))
                 and (type(scale) is float or _check_scale(scale))
                 and _rule_4(scale)
             )

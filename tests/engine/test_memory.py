@@ -208,6 +208,7 @@ def test_a_smaller_limit_breaks_a_kept_dim() -> None:
         (lambda x: x.numel() > 2, True),
         (lambda x: x.log() is None, False),
         (lambda x: x.any(), False),
+        (lambda x: x.type("torch.LongTensor"), False),
         (lambda x: SWITCH[0], False),
         (lambda n: tensorpact.backend() == "naive", False),
     ],
@@ -223,6 +224,7 @@ def test_purity(rule: Callable[..., Any], pure: bool) -> None:
         (lambda x: x is None, True),
         (lambda x: x[0], False),
         (lambda x: x > 0, False),
+        (lambda x: x[None], False),
         (lambda x: bool(x), False),
     ],
 )

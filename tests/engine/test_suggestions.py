@@ -153,7 +153,7 @@ def check(function: Any, given: dict[str, Any]) -> str:
         if again is not None:
             assert str(again) != str(error)
             assert (again.clause, again.args) != (error.clause, error.args)
-            was, now = (e.__dict__["conflict"] for e in (error, again))
+            was, now = (e.__notes__.subject for e in (error, again))
             assert (was.names, was.point, was.faulty) != (now.names, now.point, now.faulty)
     return text
 

@@ -30,18 +30,9 @@ GUARD = 4096
 
 @pytest.fixture(params=["portable", "hopper"])
 def path(request):
-    return available(request.param)
-
-
-@pytest.fixture(params=["portable", "hopper", "stream"])
-def decode_path(request):
-    return available(request.param)
-
-
-def available(path):
-    if path != "portable" and not launch_hopper.applies(torch.empty(1, 1, 512, device=CUDA).bfloat16()):
+    if request.param == "hopper" and not launch_hopper.applies(torch.empty(1, 1, 512, device=CUDA).bfloat16()):
         pytest.skip("needs a Hopper device and a Triton with the Gluon that its kernels use")
-    return path
+    return request.param
 
 
 def model_indices(tokens, requests, topk, pool_rows, gen, *, dtype=torch.int32, spare=37):
@@ -228,20 +219,18 @@ def guarded_empty_like(blocks):
 
 @pytest.mark.parametrize(("heads", "dim"), [(128, 512), (16, 512), (20, 40)])
 @pytest.mark.parametrize("splits", [None, 1, 4])
-def test_every_element_is_written_and_nothing_around(monkeypatch, heads, dim, splits, decode_path):
-    if dim != 512 and decode_path != "portable":
+def test_every_element_is_written_and_nothing_around(monkeypatch, heads, dim, splits, path):
+    if dim != 512 and path == "hopper":
         pytest.skip("the Hopper kernels have one head dim")
-    if splits is None and decode_path == "stream":
-        pytest.skip("a decode kernel")
     blocks = []
     monkeypatch.setattr("tensorpact_kernels.sparse_prefill.launch.torch.empty_like", guarded_empty_like(blocks))
     arguments = prefill_case(heads=heads, dim=dim)
     arguments[1] = torch.cat([arguments[1], torch.full((5, dim), math.nan, device=CUDA).to(arguments[1].dtype)])
     before = [a.clone() for a in arguments]
     if splits is None:
-        out = sparse_prefill_triton(*arguments, dim**-0.5, path=decode_path)
+        out = sparse_prefill_triton(*arguments, dim**-0.5, path=path)
     else:
-        out = sparse_decode_triton(*arguments[:4], arguments[7], dim**-0.5, kv_splits=splits, path=decode_path)
+        out = sparse_decode_triton(*arguments[:4], arguments[7], dim**-0.5, kv_splits=splits, path=path)
     assert out.isfinite().all()
     assert (blocks[0][:GUARD] == 7.0).all()
     assert (blocks[0][-GUARD:] == 7.0).all()
@@ -250,11 +239,11 @@ def test_every_element_is_written_and_nothing_around(monkeypatch, heads, dim, sp
 
 @pytest.mark.parametrize("splits", [None, 1, 2, 7, 32])
 @pytest.mark.parametrize(("heads", "tokens"), [(16, 5), (128, 5), (16, 256)])
-def test_decode(heads, tokens, splits, decode_path):
+def test_decode(heads, tokens, splits, path):
     q, pool, _, sink = tensors(tokens, heads, 512, 20011, 1)
     counts = [0 if t % 5 == 3 else 128 + 997 * t % 4000 for t in range(tokens)]
     arguments = [q, pool, *random_lists(counts, len(pool)), sink]
-    actual = sparse_decode_triton(*arguments, 512**-0.5, return_lse=True, kv_splits=splits, path=decode_path)
+    actual = sparse_decode_triton(*arguments, 512**-0.5, return_lse=True, kv_splits=splits, path=path)
     assert_as_close_as_plain_half(actual, naive_sparse_decode, arguments, 512**-0.5)
 
 
@@ -343,17 +332,15 @@ def test_more_tokens_than_a_grid_axis_holds(path):
 
 @pytest.mark.parametrize("heads", [16, 128])
 @pytest.mark.parametrize("splits", [None, 1, 4])
-def test_capture_and_replay_without_a_sync(splits, heads, decode_path):
-    if splits is None and decode_path == "stream":
-        pytest.skip("a decode kernel")
+def test_capture_and_replay_without_a_sync(splits, heads, path):
     arguments = prefill_case(tokens=19, heads=heads)
     if splits is not None:
         arguments = [*arguments[:4], arguments[7]]
 
     def call():
         if splits is None:
-            return sparse_prefill_triton(*arguments, 512**-0.5, path=decode_path)
-        return sparse_decode_triton(*arguments, 512**-0.5, kv_splits=splits, path=decode_path)
+            return sparse_prefill_triton(*arguments, 512**-0.5, path=path)
+        return sparse_decode_triton(*arguments, 512**-0.5, kv_splits=splits, path=path)
 
     call()
     torch.cuda.set_sync_debug_mode("error")

@@ -7,14 +7,14 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402  triton may be missing
 from triton.compiler import ASTSource  # noqa: E402
 
-from tensorpact_kernels.sparse_prefill import device, device_split, launch_stream  # noqa: E402
+from tensorpact_kernels.sparse_prefill import device, device_split  # noqa: E402
 from tensorpact_kernels.sparse_prefill.launch import decode_config, prefill_config  # noqa: E402
 from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine_columns, padded  # noqa: E402
 
 try:
     from triton.experimental.gluon._runtime import GluonASTSource
 
-    from tensorpact_kernels.sparse_prefill import device_hopper, device_hopper_narrow, device_hopper_stream
+    from tensorpact_kernels.sparse_prefill import device_hopper, device_hopper_narrow
 except (ImportError, AttributeError) as error:
     GLUON = f"this Triton's Gluon lacks what the Hopper kernels use: {error}"
 else:
@@ -143,28 +143,6 @@ def test_hopper_kernels(heads, split, extend):
     assert kernel.metadata.shared <= SHARED_LIMIT
     assert "wgmma" in kernel.asm["ptx"]
     assert "cp.async.cg.shared.global [" in kernel.asm["ptx"], "the rows are not copied in 16-byte pieces"
-    assert ("griddepcontrol.launch_dependents" in kernel.asm["ptx"]) == split
-
-
-@pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
-@pytest.mark.parametrize(("heads", "split"), [(16, False), (32, True)])
-def test_streaming_kernel(heads, split):
-    kernel = compile_for_hopper(
-        device_hopper_stream.sparse_stream_kernel,
-        None,
-        make_source=GluonASTSource,
-        optional=["lse_ptr"],
-        HEADS=heads,
-        BLOCK_H=16,
-        BLOCK_D=512,
-        BLOCK_K=64,
-        BUFFERS=launch_stream.BUFFERS,
-        SPLIT=split,
-        num_warps=4,
-    )
-    assert kernel.metadata.shared <= SHARED_LIMIT
-    assert "setmaxnreg" in kernel.asm["ptx"], "the copying warps are not apart"
-    assert "cp.async.mbarrier.arrive.noinc" in kernel.asm["ptx"]
     assert ("griddepcontrol.launch_dependents" in kernel.asm["ptx"]) == split
 
 

@@ -60,8 +60,7 @@ def share_of(split, num_splits, tiles, SPLIT: gl.constexpr):
 
 @no_type_check
 @gluon.jit
-def load_indices(source, step, keys, BLOCK_K: gl.constexpr):
-    """Return the row indices of one tile of one list, -1 for every key that does not count."""
+def _load_indices(source, step, keys, BLOCK_K: gl.constexpr):
     indices_ptr, stride, begin, end, num_rows = source
     position = begin + step * BLOCK_K + keys
     index = gl.load(indices_ptr + position * stride, mask=position < end, other=-1)
@@ -74,16 +73,15 @@ def indices_of(step, prefix_tiles, prefix, extend, BLOCK_K: gl.constexpr, LAYOUT
     """Return the row indices of one tile, -1 for every key that does not count."""
     keys = gl.arange(0, BLOCK_K, layout=LAYOUT)
     if step < prefix_tiles:
-        index = load_indices(prefix, step, keys, BLOCK_K)
+        index = _load_indices(prefix, step, keys, BLOCK_K)
     else:
-        index = load_indices(extend, step - prefix_tiles, keys, BLOCK_K)
+        index = _load_indices(extend, step - prefix_tiles, keys, BLOCK_K)
     return index
 
 
 @no_type_check
 @gluon.jit
-def gather_rows(tile, rows_ptr, stride, index, LAYOUT: gl.constexpr):
-    """Start copying rows into shared memory; skipped rows are zero-filled."""
+def _gather_rows(tile, rows_ptr, stride, index, LAYOUT: gl.constexpr):
     dims = gl.arange(0, tile.shape[1], layout=gl.SliceLayout(0, LAYOUT))
     pointers = gl.expand_dims(rows_ptr + index * stride, 1) + gl.expand_dims(dims, 0)
     async_copy.async_copy_global_to_shared(tile, pointers, mask=gl.expand_dims(index >= 0, 1))
@@ -95,11 +93,11 @@ def gather(tile, step, prefix_tiles, last, pool, kv, index, EXTEND: gl.constexpr
     """Start copying one tile of rows into shared memory, as one group; skipped rows are zero-filled."""
     pool_ptr, pool_stride = pool
     if step < gl.minimum(prefix_tiles, last):
-        gather_rows(tile, pool_ptr, pool_stride, index, LAYOUT)
+        _gather_rows(tile, pool_ptr, pool_stride, index, LAYOUT)
     if EXTEND:
         kv_ptr, kv_stride = kv
         if (step >= prefix_tiles) & (step < last):
-            gather_rows(tile, kv_ptr, kv_stride, index, LAYOUT)
+            _gather_rows(tile, kv_ptr, kv_stride, index, LAYOUT)
     async_copy.commit_group()
 
 

@@ -14,7 +14,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.language.extra.cuda import gdc_wait
 
 from tensorpact_kernels.sparse_prefill.device_hopper import (
     COUNTS,
@@ -90,8 +89,6 @@ def sparse_narrow_kernel(
     tile = gl.allocate_shared_memory(dtype, [BLOCK_K, BLOCK_D], WIDE)
     weights_tile = gl.allocate_shared_memory(dtype, [BLOCK_K, BLOCK_H], NARROW)
 
-    # Launched before the kernel in front has ended: nothing of its is read, and nothing written, above this line.
-    gdc_wait()
     prefix_begin, prefix_end = span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
     extend_begin, extend_end = prefix_end, prefix_end
     if EXTEND:

@@ -14,13 +14,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tensorpact_kernels.sparse_prefill import launch_hopper, launch_stream
+from tensorpact_kernels.sparse_prefill import launch_hopper
 from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, multiprocessors, padded, partials
 
 LOG2_E = 1.4426950408889634
 
-Path = Literal["portable", "hopper", "stream"]
-"""Which kernels run: Triton's on any device, those for Hopper's matrix instructions, or Hopper's with copying warps."""
+Path = Literal["portable", "hopper"]
+"""Which kernels run: Triton's on any device, or the ones for Hopper's matrix instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +190,7 @@ def sparse_decode_triton(
     with _on(q.device):
         if kv_scales is None and _takes_hopper(path, config, q, unified_kv):
             lists = kv_indices, kv_indptr
-            if launch_stream.pays(q, kv_indices) if path is None else path == "stream":
-                launch_stream.attend(q, unified_kv, lists, attn_sink, softmax_scale, out, lse, kv_splits)
-            else:
-                launch_hopper.attend(q, unified_kv, lists, None, None, attn_sink, softmax_scale, out, lse, kv_splits)
+            launch_hopper.attend(q, unified_kv, lists, None, None, attn_sink, softmax_scale, out, lse, kv_splits)
             return out if lse is None else (out, lse)
         tile = config or decode_config(heads, dim, quantised=kv_scales is not None)
         blocks = tokens * math.ceil(heads / tile.block_h)
@@ -244,7 +241,7 @@ def _wide_config(columns: int) -> TileConfig:
 def _takes_hopper(path: Path | None, config: TileConfig | None, q: Tensor, *rows: Tensor) -> bool:
     if path is None:
         return config is None and launch_hopper.applies(q, *rows)
-    return path != "portable"
+    return path == "hopper"
 
 
 def _on(device: torch.device) -> contextlib.AbstractContextManager[object]:

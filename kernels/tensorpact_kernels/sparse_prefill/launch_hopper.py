@@ -21,8 +21,6 @@ WIDE_HEADS = 64
 # Two programs fill a multiprocessor's shared memory; the rest of its registers is for the waiting combine programs.
 NARROW_REGISTERS = 168
 
-EARLY: dict[str, bool] = {}
-
 _LOG2_E = 1.4426950408889634
 _VECTOR_BYTES = 16
 _STRIDE_MULTIPLE = 16
@@ -114,7 +112,6 @@ def attend(
         SPLIT=splits > 1,
         num_warps=4 if narrow else 8,
         maxnreg=NARROW_REGISTERS if narrow else None,
-        **EARLY,
     )
     combine(partial, attn_sink, out, lse, early=True)
 

@@ -103,9 +103,11 @@ def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
     optional = [writer.var(x.name) for x in plan.maybe]
     match = Writer(plan, writer)
     match.depth = 3
+    # torch's check ends the process when it meets a strided nested tensor.
+    match.test(f"not ({' or '.join(f'{x}.is_nested' for x in required)})")
     match.test(f"{known}[0]({', '.join(required)})")
     for i, name in enumerate(optional, 1):
-        match.test(f"({name} is None if {known}[{i}] is None else {known}[{i}]({name}))")
+        match.test(f"({name} is None if {known}[{i}] is None else not {name}.is_nested and {known}[{i}]({name}))")
     for parameter in plan.scalars:
         write_scalar(match, parameter)
     for parameter in (*plan.required, *plan.maybe):

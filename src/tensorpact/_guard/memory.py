@@ -27,7 +27,7 @@ MOST_PATIENCE = 96
 #: What a rule may touch and still depend on the metadata of its tensors alone.
 _METADATA = frozenset({
     "shape", "dtype", "device", "ndim", "size", "stride", "numel", "dim", "is_cuda", "is_cpu", "is_meta", "layout",
-    "is_contiguous", "index", "itemsize", "element_size", "is_floating_point", "is_complex", "type",
+    "is_contiguous", "index", "itemsize", "element_size", "is_floating_point", "is_complex",
 })  # fmt: skip
 _FUNCTIONS: tuple[Any, ...] = (max, min, len, abs, sum, range, int, bool, tuple, isinstance)
 _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
@@ -139,7 +139,9 @@ def reads_only_attributes(rule: Rule, tensors: set[str]) -> bool:
     for i, step in enumerate(instructions):
         if step.opname.startswith("LOAD_FAST") and step.argval in tensors:
             after = instructions[i + 1]
-            asks_none = after.opname.endswith("NONE") or (after.opname == "LOAD_CONST" and after.argval is None)
+            then = instructions[i + 2].opname if i + 2 < len(instructions) else ""
+            compared = after.opname == "LOAD_CONST" and after.argval is None and then == "IS_OP"
+            asks_none = after.opname.endswith("NONE") or compared
             if after.opname not in _ATTRIBUTE and not asks_none:
                 return False
     return True
