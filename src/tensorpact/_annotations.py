@@ -165,6 +165,11 @@ def _form(hint: Any, owner: str) -> TensorForm:
     return TensorForm(hint.array_type, hint.dtype, names, dims, hint.dim_str.strip(), variadic)
 
 
+def is_torch_class(array_type: Any) -> bool:
+    """Whether an array class is ``torch.Tensor`` or derived from it."""
+    return isinstance(array_type, type) and issubclass(array_type, torch.Tensor)
+
+
 def _is_validator(metadata: Any) -> bool:
     return type(metadata).__module__.startswith("beartype.vale")
 
@@ -206,6 +211,11 @@ def read_hint(name: str, hint: Any, owner: str, kind: Any = None, default: Any =
             others.append(Annotated[(member, *foreign)] if foreign else member)
     if constraints and not forms:
         raise ContractDefinitionError(f"{label}: {constraints[0]!r} stands beside no tensor hint")
+    foreign_arrays = [f.array_type for f in forms if not is_torch_class(f.array_type)]
+    if constraints and foreign_arrays:
+        raise ContractDefinitionError(
+            f"{label}: {constraints[0]!r} looks at torch tensors; {foreign_arrays[0]!r} is another array class"
+        )
     tensor = TensorSpec(tuple(forms), tuple(constraints)) if forms else None
     if tensor is not None and tensor.dtypes() == ():
         raise ContractDefinitionError(f"{label}: {tensor.constraints!r} leaves no dtype that the hint allows")

@@ -48,11 +48,15 @@ class Contract:
         reference: Callable[..., Any] | str | None = None,
         family: str | None = None,
     ) -> None:
-        items = tuple(clauses)
+        items = (clauses,) if isinstance(clauses, Clause) else tuple(clauses)
         for item in items:
             checked: object = item
             if not isinstance(checked, Clause):
                 raise ContractDefinitionError(f"{name}: {item!r} is no clause")
+        slugs: dict[str, DocumentedError] = {}
+        for error in (c.error for c in items if c.error is not None):
+            if slugs.setdefault(error.slug, error) is not error:
+                raise ContractDefinitionError(f"{name}: two errors have the slug {error.slug!r}")
         module = caller_module(1)
         values = {
             "name": name,

@@ -58,6 +58,7 @@ class Entry:
         self.owner = f"{body.__module__}.{body.__qualname__}"
         self._local: Mapping[str, Any] = local
         self._built: Built | None = None
+        self._provisional: Built | None = None
         self._lock = threading.Lock()
         self._reference: Reference | None = None
         self._returns: ReturnCheck | None = None
@@ -103,12 +104,32 @@ class Entry:
         """
         with self._lock:
             if self._built is None:
-                signature = read_signature(self.body, self.owner, self._local, fields)
-                terms = Terms(self.contract, signature)
-                plan = make_plan(terms)
-                self._built = Built(terms, plan, _guard.write_source(plan, self.owner, self.kind))
+                self._built = self._read(fields)
                 self._local = {}
         return self._built
+
+    def _read(self, fields: Mapping[str, Any] | None) -> "Built":
+        signature = read_signature(self.body, self.owner, self._local, fields)
+        terms = Terms(self.contract, signature)
+        plan = make_plan(terms)
+        return Built(terms, plan, _guard.write_source(plan, self.owner, self.kind))
+
+    def rehearse(self, may_have_fields: bool) -> None:
+        """Build a method's guard without the fields of ``self``: for the author's mistakes, and for tracers.
+
+        Args:
+            may_have_fields: Whether a failure may be due to fields that are not known yet.
+
+        Raises:
+            ContractDefinitionError: Annotations or contract are wrong.
+        """
+        try:
+            self._provisional = self._read(None)
+        except UnresolvedHintError:
+            pass
+        except ContractDefinitionError:
+            if not may_have_fields:
+                raise
 
     def build(self, instance: Any) -> FunctionType | None:
         """Build the guard of a function at its first call; ``instance`` is its ``self``, where there is one."""
@@ -116,7 +137,7 @@ class Entry:
             self.read(None if instance is None else _fields(instance.__class__, self.body))
         function = None if self._function is None else self._function()
         if function is not None and function.__code__.co_name == "unready":
-            made = self._compile()
+            made = self._compile(self.built)
             function.__globals__.update(made.__globals__)
             function.__code__ = made.__code__
         return function
@@ -184,9 +205,9 @@ class Entry:
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def _compile(self) -> FunctionType:
-        source = self.built.source
-        p = _guard.prefix_of(self.built.plan)
+    def _compile(self, built: "Built") -> FunctionType:
+        source = built.source
+        p = _guard.prefix_of(built.plan)
         body: Callable[..., Any] = self.body
         if self.check_returns:
             body = self._with_return_check
@@ -202,10 +223,11 @@ class Entry:
     def function(self) -> FunctionType:
         """The function that takes the place of the undecorated one."""
         if self._built is not None:
-            made = self._compile()
+            made = self._compile(self._built)
         else:
+            traced = self.body if self._provisional is None else self._compile(self._provisional)
             source = _guard.unready_source(self.body, self.owner)
-            made = cast(FunctionType, _guard.build(source, {"_build": self.build}))
+            made = cast(FunctionType, _guard.build(source, {"_build": self.build, "_traced": traced}))
         self._dress(made)
         made.__dict__["__tensorpact__"] = self
         self._function = weakref.ref(made)
@@ -256,13 +278,15 @@ def entry_of(function: Any) -> Entry | None:
     return found if isinstance(found, Entry) else None
 
 
-def _decorate(function: Any, contract: Contract | None, check_returns: bool, local: Mapping[str, Any]) -> Any:
+def _decorate(
+    function: Any, contract: Contract | None, check_returns: bool, local: Mapping[str, Any], fields: bool = True
+) -> Any:
     if isinstance(function, (staticmethod, classmethod)):
         kind: Any = staticmethod if isinstance(function, staticmethod) else classmethod
-        return kind(_decorate(cast(Any, function).__func__, contract, check_returns, local))
+        return kind(_decorate(cast(Any, function).__func__, contract, check_returns, local, fields))
     if isinstance(function, property):
         parts = [
-            None if f is None else _decorate(f, contract, check_returns, local)
+            None if f is None else _decorate(f, contract, check_returns, local, fields)
             for f in (function.fget, function.fset, function.fdel)
         ]
         return property(*parts, doc=function.__doc__)
@@ -283,7 +307,9 @@ def _decorate(function: Any, contract: Contract | None, check_returns: bool, loc
     home, _, _ = function.__qualname__.rpartition(".")
     in_class = bool(home) and not home.endswith("<locals>")
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    if not (in_class and names[:1] == ("self",)):
+    if in_class and names[:1] == ("self",):
+        entry.rehearse(may_have_fields=fields)
+    else:
         # A hint may name what the module defines further down: the first call looks again, and fails loudly.
         with contextlib.suppress(UnresolvedHintError):
             entry.read()
@@ -312,13 +338,14 @@ def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
     """
     given = function if isinstance(function, Contract) else None
     frame = caller_frame(1)
+    fields = frame.f_locals is frame.f_globals or bool(frame.f_locals.get("__annotations__"))
     if function is None or given is not None:
 
         def decorate(inner: Any) -> Any:
-            return _decorate(inner, given, check_returns, _visible(inner, frame))
+            return _decorate(inner, given, check_returns, _visible(inner, frame), fields)
 
         return decorate
-    return _decorate(function, None, check_returns, _visible(function, frame))
+    return _decorate(function, None, check_returns, _visible(function, frame), fields)
 
 
 def _visible(function: Any, frame: FrameType) -> Mapping[str, Any]:

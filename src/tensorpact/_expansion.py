@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Union
+from typing import Any
 
 from ._annotations import EMPTY, Parameter, read_hint
 from ._items import Unfit, expand
@@ -33,8 +33,7 @@ def expand_call(terms: Terms, values: Mapping[str, Any]) -> tuple[Terms, dict[st
             parameters.append(replace(parameter, hint=EMPTY, nested=False, optional=True))
         for part, hint, item in parts:
             if isinstance(hint, Unfit):
-                wanted: Any = Union[hint.containers]  # noqa: UP007 - members are known at run time only
-                known[id(hint)] = Parameter(part, parameter.kind, EMPTY, wanted, None, wanted, False)
+                known[id(hint)] = Parameter(part, parameter.kind, EMPTY, hint, None, hint, False)
             elif id(hint) not in known:
                 known[id(hint)] = read_hint(part, hint, owner)
             parameters.append(replace(known[id(hint)], name=part))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union
 
 from ._errors import ContractDefinitionError
-from ._hints import is_none, members, mentions_tensor, unwrap
+from ._hints import is_none, is_tensor_hint, members, mentions_tensor, unwrap
 
 _REPEATED: tuple[Any, ...] = (list, collections.abc.Sequence, collections.abc.MutableSequence, collections.deque)
 _MAPPINGS: tuple[Any, ...] = (dict, collections.abc.Mapping, collections.abc.MutableMapping, collections.OrderedDict)
@@ -22,11 +22,13 @@ class Items:
         form: Whether it repeats one hint, lists a fixed number of them, maps keys, or has named fields.
         container: Class that the value must be an instance of.
         members: Key and hint of each member; one member without a key where a hint repeats.
+        required: Keys that a mapping with known keys must have.
     """
 
     form: Literal["each", "fixed", "mapping", "fields", "keys"]
     container: Any
     members: tuple[tuple[str, Any], ...]
+    required: tuple[str, ...] = ()
 
     def contained(self, value: Any) -> list[tuple[str, Any, Any]]:
         """Suffix, hint and value of every item; items that are missing or too many are left to :meth:`fits`."""
@@ -46,7 +48,16 @@ class Items:
             return False
         if self.form == "fixed":
             return len(value) == len(self.members)
-        return self.form != "keys" or all(key in value for key, _ in self.members)
+        return all(key in value for key in self.required)
+
+    def expected(self) -> str:
+        """What a value has to be, for a reader."""
+        name = getattr(self.container, "__name__", str(self.container))
+        if self.form == "fixed":
+            return f"{name} of {len(self.members)}"
+        if self.form == "keys":
+            return f"{name} with the keys {', '.join(key for key in self.required)}"
+        return name
 
     def templates(self) -> list[tuple[str, Any]]:
         """Suffix and hint of each kind of item."""
@@ -105,7 +116,10 @@ def _read_class(hint: Any) -> Items | None:
     fields = typing.get_type_hints(hint, include_extras=True)
     if not any(mentions_tensor(h) for h in fields.values()):
         return None
-    return Items("fields", hint, tuple(fields.items())) if named else Items("keys", dict, tuple(fields.items()))
+    if named:
+        return Items("fields", hint, tuple(fields.items()))
+    required = tuple(key for key in fields if key in hint.__required_keys__)
+    return Items("keys", dict, tuple(fields.items()), required)
 
 
 def expand(name: str, hint: Any, value: Any, owner: str) -> Iterator[tuple[str, Any, Any]]:
@@ -121,29 +135,46 @@ def expand(name: str, hint: Any, value: Any, owner: str) -> Iterator[tuple[str, 
     if not containers:
         yield name, hint, value
         return
-    for _, items in containers:
-        if items.fits(value):
-            for suffix, inner, item in items.contained(value):
-                yield from expand(name + suffix, inner, item, owner)
-            return
+    fitting = [items for _, items in containers if items.fits(value)]
+    if fitting:
+        # Of several that fit, the one whose items are of the right class and dtype; else the first, for its message.
+        chosen = next((items for items in fitting if _resembles(items, value, owner)), fitting[0])
+        for suffix, inner, item in chosen.contained(value):
+            yield from expand(name + suffix, inner, item, owner)
+        return
     rest = [m for m in parts(hint) if m not in [c for c, _ in containers]]
     if any(mentions_tensor(m) for m in rest):
         yield name, Union[tuple(rest)], value  # noqa: UP007 - members are known at run time only
     else:
-        yield name, Unfit((*(_plain(items) for _, items in containers), *rest)), value
+        yield name, Unfit(tuple(items.expected() for _, items in containers), tuple(rest)), value
+
+
+def _resembles(items: Items, value: Any, owner: str) -> bool:
+    return all(any(_suits(part, item, owner) for part in parts(inner)) for _, inner, item in items.contained(value))
+
+
+def _suits(hint: Any, value: Any, owner: str) -> bool:
+    items = read_items(hint, owner)
+    if items is not None:
+        return items.fits(value) and _resembles(items, value, owner)
+    bare = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    if not is_tensor_hint(bare):
+        return True
+    # jaxtyping's own look at a tensor of any shape: class and dtype alone.
+    return isinstance(value, bare.dtype[bare.array_type, "..."])
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """Stands where a hint stands, for a value that is none of the containers."""
+    """Stands where a hint stands, for a value that is none of the containers.
 
-    containers: tuple[Any, ...]
+    Attributes:
+        containers: What was expected, as text.
+        rest: Members of the union without tensors, which the value may still fit.
+    """
 
-
-def _plain(items: Items) -> Any:
-    if items.form == "fixed":
-        return tuple[tuple(Any for _ in items.members)]
-    return items.container
+    containers: tuple[str, ...]
+    rest: tuple[Any, ...] = ()
 
 
 def templates(name: str, hint: Any, owner: str) -> Iterator[tuple[str, Any]]:

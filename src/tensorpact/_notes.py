@@ -57,4 +57,4 @@ class Notes(list[str]):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         return list, (list(self),)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None

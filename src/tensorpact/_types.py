@@ -11,6 +11,7 @@ from beartype.roar import BeartypeCallHintViolation, BeartypeDecorHintException
 
 from ._errors import ContractDefinitionError
 from ._hints import is_none, members, unwrap
+from ._items import Unfit
 
 
 def is_int(value: Any) -> bool:
@@ -46,7 +47,10 @@ class TypeCheck:
     __slots__ = ("_accepts", "_label", "_rest", "exact", "limited", "plain", "rules")
 
     def __init__(self, hint: Any, label: str) -> None:
-        split = list(members(hint))
+        #: Containers that the value is none of are no part of the check, only of its message.
+        split = list(members(Union[hint.rest] if isinstance(hint, Unfit) and hint.rest else hint))  # noqa: UP007
+        if isinstance(hint, Unfit) and not hint.rest:
+            split = []
         plain = [m for m, own in split if not own]
         self.rules: tuple[Callable[[Any], bool], ...] = tuple(rule for kind, rule in _RULES.items() if kind in plain)
         #: Scalars under validators: the rule first, then beartype's code for what is validated.
@@ -56,7 +60,7 @@ class TypeCheck:
         rest = tuple(Annotated[(m, *own)] if own else m for m, own in split if m not in _RULES)
         #: Classes whose exact instances fit without a further look.
         self.exact: tuple[type, ...] = tuple(m for m in plain if m in (int, float, bool, str))
-        self.plain = tuple(m for m, own in split if m not in _RULES)
+        self.plain = tuple(m for m, _ in split if m not in _RULES)
         self._rest: Any = Union[rest] if rest else None  # noqa: UP007 - members are known at run time only
         self._label = label
         self._accepts: Callable[[Any], Any] | None = None
@@ -102,6 +106,8 @@ def is_checkable(hint: Any, empty: Any) -> bool:
 
 def describe_hint(hint: Any) -> str:
     """A hint as a reader would write it."""
+    if isinstance(hint, Unfit):
+        return " or ".join((*hint.containers, *(describe_hint(m) for m in hint.rest)))
     split = [Annotated[(m, *own)] if own else m for m, own in members(hint)]
     if len(split) > 1:
         return " or ".join(describe_hint(m) for m in split)

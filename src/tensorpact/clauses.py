@@ -60,6 +60,11 @@ class Clause:
     error: DocumentedError | None = None
     when: Rule | None = None
 
+    def __post_init__(self) -> None:
+        error: object = self.error
+        if not (error is None or isinstance(error, DocumentedError)):
+            raise ContractDefinitionError(f"{self.verb}: error={error!r} is no DocumentedError")
+
     @property
     def verb(self) -> str:
         """Name of the function that makes the clause."""

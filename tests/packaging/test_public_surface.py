@@ -81,4 +81,4 @@ def test_public_objects_are_documented(name: str):
 def test_no_other_module_of_the_engine_is_public():
     names = {path.stem for path in Path(importlib.import_module("tensorpact").__path__[0]).iterdir()}
     public = {name for name in names if name[0] not in "_." and name not in {"py", "README"}}
-    assert public <= {"clauses", "cli", "constraints", "integrations", "testing"}
+    assert public <= {"clauses", "cli", "constraints", "testing"}

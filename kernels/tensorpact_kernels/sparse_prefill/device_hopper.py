@@ -16,6 +16,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents
 
+# triton 3.9 has it under another name.
+copy_to_shared = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
+
 # Named thread_barrier in triton 3.6, barrier from 3.7 on.
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # pyright: ignore[reportAttributeAccessIssue]
 LOWEST = gl.constexpr(-3.4028234663852886e38)
@@ -84,7 +87,7 @@ def indices_of(step, prefix_tiles, prefix, extend, BLOCK_K: gl.constexpr, LAYOUT
 def _gather_rows(tile, rows_ptr, stride, index, LAYOUT: gl.constexpr):
     dims = gl.arange(0, tile.shape[1], layout=gl.SliceLayout(0, LAYOUT))
     pointers = gl.expand_dims(rows_ptr + index * stride, 1) + gl.expand_dims(dims, 0)
-    async_copy.async_copy_global_to_shared(tile, pointers, mask=gl.expand_dims(index >= 0, 1))
+    copy_to_shared(tile, pointers, mask=gl.expand_dims(index >= 0, 1))
 
 
 @no_type_check
@@ -182,7 +185,7 @@ def sparse_wide_kernel(
     copy_dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, COPY))
     q_rows = q_ptr + token * q_stride_token + copy_heads.to(gl.int64) * q_stride_head
     q_pointers = gl.expand_dims(q_rows, 1) + gl.expand_dims(copy_dims, 0)
-    async_copy.async_copy_global_to_shared(q_tile, q_pointers, mask=gl.expand_dims(copy_heads < HEADS, 1))
+    copy_to_shared(q_tile, q_pointers, mask=gl.expand_dims(copy_heads < HEADS, 1))
 
     prefix_begin, prefix_end = span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
     extend_begin, extend_end = prefix_end, prefix_end

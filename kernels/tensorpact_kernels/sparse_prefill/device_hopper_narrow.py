@@ -20,6 +20,7 @@ from tensorpact_kernels.sparse_prefill.device_hopper import (
     LISTS,
     LOWEST,
     barrier,
+    copy_to_shared,
     gather,
     indices_of,
     share_of,
@@ -105,7 +106,7 @@ def sparse_narrow_kernel(
     copy_dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, COPY))
     q_rows = q_ptr + token * q_stride_token + copy_heads.to(gl.int64) * q_stride_head
     q_pointers = gl.expand_dims(q_rows, 1) + gl.expand_dims(copy_dims, 0)
-    async_copy.async_copy_global_to_shared(q_tile, q_pointers, mask=gl.expand_dims(copy_heads < HEADS, 1))
+    copy_to_shared(q_tile, q_pointers, mask=gl.expand_dims(copy_heads < HEADS, 1))
     index = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     gather(tile, first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
     index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)

@@ -62,8 +62,16 @@ def sparse_attn_v4_paged_prefill(
     else:
         run = naive_sparse_prefill
     return run(
-        q, unified_kv, kv_indices_prefix, kv_indptr_prefix, kv, kv_indices_extend, kv_indptr_extend, attn_sink,
-        softmax_scale, return_lse=return_lse,
+        q,
+        unified_kv,
+        kv_indices_prefix,
+        kv_indptr_prefix,
+        kv,
+        kv_indices_extend,
+        kv_indptr_extend,
+        attn_sink,
+        softmax_scale,
+        return_lse=return_lse,
     )
 
 

@@ -235,7 +235,10 @@ def unready_source(body: Callable[..., Any], label: str) -> GuardSource:
     instance = "self" if any(p.name == "self" for p in parameters) else "None"
     text = (
         f"{_def_text(kind)} unready({signature_text(parameters)}):\n"
+        "    if _is_tracing():\n"
+        f"        {_return_text(kind, f'_traced({call_text(parameters)})')}\n"
         f"    {_return_text(kind, f'_build({instance})({call_text(parameters)})')}\n"
         "guarded = unready\n"
     )
-    return GuardSource(text, {}, f"<tensorpact guard {label} before its first call>")
+    values = {"_is_tracing": torch.compiler.is_dynamo_compiling}
+    return GuardSource(text, values, f"<tensorpact guard {label} before its first call>")

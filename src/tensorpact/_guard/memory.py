@@ -7,6 +7,7 @@ torch where it is missing or behaves otherwise goes without.
 
 import builtins
 import dis
+import functools
 import importlib
 import math
 import types
@@ -115,8 +116,13 @@ def is_pure(rule: Rule) -> bool:
     return not rule.__closure__ and _reads_metadata(code, rule.__globals__)
 
 
+@functools.lru_cache(maxsize=64)
+def _instructions(code: types.CodeType) -> list[dis.Instruction]:
+    return [i for i in dis.get_instructions(code) if i.opname not in ("RESUME", "CACHE", "NOP", "PUSH_NULL")]
+
+
 def _reads_metadata(code: types.CodeType, scope: dict[str, Any]) -> bool:
-    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("RESUME", "CACHE", "NOP", "PUSH_NULL")]
+    instructions = _instructions(code)
     for i, step in enumerate(instructions):
         after = instructions[i + 1] if i + 1 < len(instructions) else step
         if step.opname == "LOAD_GLOBAL":
@@ -135,7 +141,7 @@ def _reads_metadata(code: types.CodeType, scope: dict[str, Any]) -> bool:
 
 def reads_only_attributes(rule: Rule, tensors: set[str]) -> bool:
     """Whether a rule reads nothing but attributes of its tensor arguments, or whether they are None."""
-    instructions = [i for i in dis.get_instructions(rule.__code__) if i.opname not in ("CACHE", "NOP")]
+    instructions = _instructions(rule.__code__)
     for i, step in enumerate(instructions):
         if step.opname.startswith("LOAD_FAST") and step.argval in tensors:
             after = instructions[i + 1]
