@@ -121,9 +121,9 @@ def decode(heads: int) -> str | None:
     return run_line(report) + table(head, rows)
 
 
-def overhead() -> str | None:
-    """Return the table of what checking costs."""
-    report = figures("overhead")
+def overhead(name: str) -> str | None:
+    """Return the table of what checking costs on one machine."""
+    report = figures(name)
     if report is None:
         return None
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
@@ -143,7 +143,7 @@ def overhead() -> str | None:
         for name, value in result.items()
         if "/" in name
     ]
-    line = f"{report['processor']}, Python {report['python']}, {versions}, {report['date'][:10]}.\n\n"
+    line = f"Tensors on {report['device']}, {report['processor']}, Python {report['python']}, {versions}, {report['date'][:10]}.\n\n"
     return line + table(head, rows, words=2) + "\n" + table(["signature", "ratio", "value"], ratios, words=2)
 
 
@@ -152,7 +152,8 @@ TABLES = {
     "sparse-prefill-designs": designs,
     "sparse-decode-16": lambda: decode(16),
     "sparse-decode-128": lambda: decode(128),
-    "overhead": overhead,
+    "overhead": lambda: overhead("overhead"),
+    "overhead-h200": lambda: overhead("overhead_h200"),
 }
 
 
