@@ -143,7 +143,8 @@ def overhead(name: str) -> str | None:
         for name, value in result.items()
         if "/" in name
     ]
-    line = f"Tensors on {report['device']}, {report['processor']}, Python {report['python']}, {versions}, {report['date'][:10]}.\n\n"
+    machine = f"Tensors on {report['device']}, {report['processor']}, Python {report['python']}"
+    line = f"{machine}, {versions}, {report['date'][:10]}.\n\n"
     return line + table(head, rows, words=2) + "\n" + table(["signature", "ratio", "value"], ratios, words=2)
 
 
