@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from ._annotations import TensorForm, array_dtype
 from ._dims import Dim, DimKind
 from ._errors import ContractDefinitionError
+from ._fitting import Size, broadcastable, fits, form_fits, is_array
 from ._terms import Axis, Obligation, Terms
 from ._types import describe_hint
+from ._wording import axes_text, axis_text, rank_text, sizes_text
 from .constraints import OneOf
-
-Size = int | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,6 @@ class Unknown:
 
 
 Status = Broken | Unknown | None
-
-
-def broadcastable(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The common shape of two, or None."""
-    width = max(len(one), len(other))
-    a, b = (1,) * (width - len(one)) + one, (1,) * (width - len(other)) + other
-    out = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
-    return out if all(y in (1, z) for y, z in zip(b, out, strict=True)) else None
 
 
 class Call:
@@ -229,9 +221,9 @@ class Call:
         if obligation.kind == "rank":
             if any(form.rank_fits(len(shape)) for form in spec.forms):
                 return None
-            wanted = "" if spec.union else f"{_rank_text(spec.forms[0])} "
+            wanted = "" if spec.union else f"{rank_text(spec.forms[0])} "
             return Broken(
-                (name,), f"{name}: expected {wanted}{spec.describe()}, got {_axes(len(shape))}: {list(shape)}"
+                (name,), f"{name}: expected {wanted}{spec.describe()}, got {axes_text(len(shape))}: {list(shape)}"
             )
         if obligation.kind == "dtype":
             return self._dtype(obligation)
@@ -334,8 +326,8 @@ class Call:
             because = f"{dim.text} is {wanted}" + (f" with {known}" if known else "")
         else:
             wanted = self.dims[dim.name]
-            because = f"{dim.name} is {_list(wanted)} ({self.source(dim.name)})"
-        if _fits(dim, size, wanted):
+            because = f"{dim.name} is {sizes_text(wanted)} ({self.source(dim.name)})"
+        if fits(dim, size, wanted):
             return None
         return self._axis_broken(obligation, shape, size, because)
 
@@ -354,7 +346,7 @@ class Call:
         place = spec.forms[0].position(obligation.index, len(shape))
         label = "" if dim.kind is DimKind.FIXED else f" ({dim.text})"
         where = f"axis {place}{label} is" if isinstance(place, int) else f"axes {dim.text} are"
-        text = f"{name}: {where} {_list(size)}, but {because}"
+        text = f"{name}: {where} {sizes_text(size)}, but {because}"
         expected = self.expected(name)
         names = spec.describe()
         shown = names if names == expected else f"{names} = {expected}"
@@ -376,7 +368,7 @@ class Call:
             value = self.evaluate(dim, name) if dim.expression is not None else self.dims[dim.name]
             if dim.broadcast and value != 1 and isinstance(value, int):
                 return f"1 or {value}"
-            return _list(value)[1:-1] if isinstance(value, tuple) else str(value)
+            return sizes_text(value)[1:-1] if isinstance(value, tuple) else str(value)
         spec = self.terms.parameters[name].tensor
         place = spec.forms[0].position(index, len(shape)) if spec is not None and shape is not None else None
         if isinstance(place, int) and shape is not None and dim.kind is DimKind.ANONYMOUS:
@@ -413,71 +405,3 @@ class Call:
             return form_fits(form, shape, self.dims, self.values)
         except Exception as bad:
             raise ContractDefinitionError(f"{self.terms.owner}: {form.text!r} fails with {self.dims}: {bad!r}") from bad
-
-
-def is_array(form: TensorForm, value: Any) -> bool:
-    """Whether a value is an array of the class that a form names."""
-    if form.array_type is Any:
-        return hasattr(value, "shape") and hasattr(value, "dtype")
-    return isinstance(value, form.array_type)
-
-
-def form_fits(form: TensorForm, shape: tuple[int, ...], dims: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
-    """Whether the axes of one form fit; names that nothing binds may take any size, the same all over the form."""
-    if not form.rank_fits(len(shape)):
-        return False
-    local = dict(dims)
-    places = [(d, form.position(i, len(shape))) for i, d in enumerate(form.dims)]
-    later: list[tuple[Dim, Size]] = []
-    for dim, place in sorted(places, key=lambda p: p[0].broadcast):
-        size: Size = shape[place] if place is not None else ()
-        if dim.kind in (DimKind.ANONYMOUS, DimKind.ELLIPSIS) or (dim.broadcast and size == 1):
-            continue
-        if dim.expression is not None:
-            later.append((dim, size))
-        elif not _fits(dim, size, dim.size if dim.kind is DimKind.FIXED else local.setdefault(dim.name, size)):
-            return False
-    for dim, size in later:
-        unknown = [n for n in dim.names if n not in local]
-        if dim.expression is None or len(unknown) > 1:
-            continue
-        if unknown and isinstance(size, int):
-            value = dim.expression.solve(unknown[0], size, local, arguments)
-            if value is None:
-                if dim.expression.solvable(unknown[0]):
-                    return False
-                continue
-            local[unknown[0]] = value
-        if dim.expression.evaluate(local, arguments) != size:
-            return False
-    return True
-
-
-def _fits(dim: Dim, size: Size, wanted: Any) -> bool:
-    if dim.kind is DimKind.VARIADIC and dim.broadcast and isinstance(size, tuple):
-        return broadcastable(size, wanted) == wanted
-    return bool(size == wanted)
-
-
-def _list(size: Any) -> str:
-    return str(list(cast("tuple[int, ...]", size))) if isinstance(size, tuple) else str(size)
-
-
-def axis_text(axis: Axis) -> str:
-    """Where an axis stands, for a reader: ``q axis 1``."""
-    spec = axis.parameter.tensor
-    variadic = spec.forms[0].variadic if spec is not None else None
-    if variadic is None or axis.index < variadic:
-        return f"{axis.parameter.name} axis {axis.index}"
-    if axis.index == variadic:
-        return f"{axis.parameter.name} axes {axis.dim.text}"
-    count = len(spec.dims) if spec is not None else 0
-    return f"{axis.parameter.name} axis {axis.index - count}"
-
-
-def _axes(count: int) -> str:
-    return f"{count} ax{'i' if count == 1 else 'e'}s"
-
-
-def _rank_text(form: TensorForm) -> str:
-    return _axes(len(form.dims)) if form.variadic is None else f"at least {_axes(len(form.dims) - 1)}"

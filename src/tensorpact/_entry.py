@@ -128,7 +128,7 @@ class Entry:
         except UnresolvedHintError:
             pass
         except ContractDefinitionError:
-            if not may_have_fields:
+            if not may_have_fields and not any("self." in n for c in self.contract.clauses for n in c.names):
                 raise
 
     def build(self, instance: Any) -> FunctionType | None:
@@ -338,7 +338,8 @@ def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
     """
     given = function if isinstance(function, Contract) else None
     frame = caller_frame(1)
-    fields = frame.f_locals is frame.f_globals or bool(frame.f_locals.get("__annotations__"))
+    # Seen from the body of a class without annotated names there are no fields to wait for, but for inherited ones.
+    fields = "__qualname__" not in frame.f_locals or bool(frame.f_locals.get("__annotations__"))
     if function is None or given is not None:
 
         def decorate(inner: Any) -> Any:

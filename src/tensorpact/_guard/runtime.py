@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from tensorpact._annotations import Parameter, array_dtype
-from tensorpact._call import form_fits
 from tensorpact._dims import Dim
 from tensorpact._evaluation import shares_bytes
+from tensorpact._fitting import form_fits
 from tensorpact.constraints import OneOf
 
 

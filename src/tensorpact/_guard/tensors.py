@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorpact._annotations import EMPTY, Parameter
-from tensorpact._call import broadcastable
 from tensorpact._dims import Dim, DimKind
+from tensorpact._fitting import broadcastable
 from tensorpact.constraints import Constraint, Contiguous, DenseLast, OnDevice, OneOf
 
 from .plan import is_required, is_torch, reads_unsure

@@ -1,0 +1,62 @@
+"""Whether sizes fit axes: one axis, a shape that broadcasts, a whole form."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ._annotations import TensorForm
+from ._dims import Dim, DimKind
+
+Size = int | tuple[int, ...]
+
+
+def broadcastable(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The common shape of two, or None."""
+    width = max(len(one), len(other))
+    a, b = (1,) * (width - len(one)) + one, (1,) * (width - len(other)) + other
+    out = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+    return out if all(y in (1, z) for y, z in zip(b, out, strict=True)) else None
+
+
+def is_array(form: TensorForm, value: Any) -> bool:
+    """Whether a value is an array of the class that a form names."""
+    if form.array_type is Any:
+        return hasattr(value, "shape") and hasattr(value, "dtype")
+    return isinstance(value, form.array_type)
+
+
+def form_fits(form: TensorForm, shape: tuple[int, ...], dims: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
+    """Whether the axes of one form fit; names that nothing binds may take any size, the same all over the form."""
+    if not form.rank_fits(len(shape)):
+        return False
+    local = dict(dims)
+    places = [(d, form.position(i, len(shape))) for i, d in enumerate(form.dims)]
+    later: list[tuple[Dim, Size]] = []
+    for dim, place in sorted(places, key=lambda p: p[0].broadcast):
+        size: Size = shape[place] if place is not None else ()
+        if dim.kind in (DimKind.ANONYMOUS, DimKind.ELLIPSIS) or (dim.broadcast and size == 1):
+            continue
+        if dim.expression is not None:
+            later.append((dim, size))
+        elif not fits(dim, size, dim.size if dim.kind is DimKind.FIXED else local.setdefault(dim.name, size)):
+            return False
+    for dim, size in later:
+        unknown = [n for n in dim.names if n not in local]
+        if dim.expression is None or len(unknown) > 1:
+            continue
+        if unknown and isinstance(size, int):
+            value = dim.expression.solve(unknown[0], size, local, arguments)
+            if value is None:
+                if dim.expression.solvable(unknown[0]):
+                    return False
+                continue
+            local[unknown[0]] = value
+        if dim.expression.evaluate(local, arguments) != size:
+            return False
+    return True
+
+
+def fits(dim: Dim, size: Size, wanted: Any) -> bool:
+    """Whether a size is the one that an axis must have."""
+    if dim.kind is DimKind.VARIADIC and dim.broadcast and isinstance(size, tuple):
+        return broadcastable(size, wanted) == wanted
+    return bool(size == wanted)
