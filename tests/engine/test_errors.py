@@ -112,10 +112,12 @@ def test_pickle_of_a_documented_error_without_a_home() -> None:
     assert (again.slug, again.documented, again.template) == ("homeless", ValueError, "{x}")
 
 
-def test_no_tensor_is_kept_alive() -> None:
+@pytest.mark.parametrize("ends", ["read", "pickled"])
+def test_no_tensor_is_kept_alive_by_an_error_that_was_read(ends: str) -> None:
     wrong = torch.zeros(2, 4)
     watch = weakref.ref(wrong)
     error = caught(k=wrong).with_traceback(None)
+    assert error.__notes__ if ends == "read" else pickle.dumps(error)
     del wrong
     gc.collect()
     assert watch() is None
