@@ -62,3 +62,19 @@ def test_passing_and_failing_calls_inside_a_capture(arguments):
 def test_a_tensor_on_another_device_is_named(arguments):
     with pytest.raises(ValueError, match=r"on the device of q, cuda:0; elsewhere: attn_sink\n"):
         sparse_attn_v4_paged_decode(**{**arguments, "attn_sink": arguments["attn_sink"].cpu()})
+
+
+@pytest.mark.parametrize("heads", [3, 64])
+def test_no_columns_still_give_the_log_denominators(heads):
+    arguments = {
+        "q": torch.randn(2, heads, 0, device="cuda").half(),
+        "unified_kv": torch.randn(4, 0, device="cuda").half(),
+        "kv_indices": torch.tensor([0, 1, 3], device="cuda", dtype=torch.int32),
+        "kv_indptr": torch.tensor([0, 1, 3], device="cuda", dtype=torch.int32),
+        "attn_sink": torch.randn(heads, device="cuda"),
+        "softmax_scale": 0.5,
+        "return_lse": True,
+    }
+    lse = sparse_attn_v4_paged_decode(**arguments)[1]
+    with tensorpact.use_backend("naive"):
+        torch.testing.assert_close(lse, sparse_attn_v4_paged_decode(**arguments)[1])

@@ -104,7 +104,7 @@ def sparse_prefill_triton(
     tokens, heads, dim = q.shape
     out = torch.empty_like(q)
     lse = torch.empty((tokens, heads), dtype=torch.float32, device=q.device) if return_lse else None
-    if not out.numel():
+    if not tokens * heads:
         return out if lse is None else (out, lse)
     with _on(q.device):
         if _takes_hopper(path, config, q, unified_kv, kv):
@@ -185,7 +185,7 @@ def sparse_decode_triton(
     tokens, heads, dim = q.shape
     out = torch.empty_like(q)
     lse = torch.empty((tokens, heads), dtype=torch.float32, device=q.device) if return_lse else None
-    if not out.numel():
+    if not tokens * heads:
         return out if lse is None else (out, lse)
     with _on(q.device):
         if kv_scales is None and _takes_hopper(path, config, q, unified_kv):
