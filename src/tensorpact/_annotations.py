@@ -240,7 +240,6 @@ class Signature:
     owner: str
     parameters: tuple[Parameter, ...]
     returns: Any
-    method: bool
 
     def named(self) -> dict[str, Parameter]:
         """Name to parameter."""
@@ -298,8 +297,7 @@ def read_signature(
         if name == names[0] and fields:
             parameters += [read_hint(f"{name}.{f}", resolve(f, h), owner) for f, h in fields.items()]
     returns = resolve("the return value", signature.return_annotation)
-    method = bool(names) and names[0] == "self" and signature.parameters["self"].annotation is EMPTY
-    return Signature(owner, tuple(parameters), returns, method)
+    return Signature(owner, tuple(parameters), returns)
 
 
 def _filled(cell: types.CellType) -> bool:

@@ -153,7 +153,7 @@ def _judge(call: Call, clause: Clause, step: Step) -> Status:
     return _claims(call, [o for o in step.claims if o.parameter.name in clause.names])
 
 
-def _claims(call: Call, obligations: Iterable[Obligation], eager: bool = True) -> Status:
+def _claims(call: Call, obligations: Iterable[Obligation]) -> Status:
     """Broken if any obligation is; unknown only if none is broken and one cannot be told."""
     broken: list[Broken] = []
     unknown: Unknown | None = None
@@ -166,7 +166,7 @@ def _claims(call: Call, obligations: Iterable[Obligation], eager: bool = True) -
     return _merge(broken) or unknown
 
 
-def _merge(broken: list[Broken], order: Iterable[str] = ()) -> Broken | None:
+def _merge(broken: list[Broken]) -> Broken | None:
     if not broken:
         return None
     first = broken[0]

@@ -17,10 +17,15 @@ def broadcastable(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ..
     return out if all(y in (1, z) for y, z in zip(b, out, strict=True)) else None
 
 
+def is_array_like(value: Any) -> bool:
+    """Whether a value can be an array of any class."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
 def is_array(form: TensorForm, value: Any) -> bool:
     """Whether a value is an array of the class that a form names."""
     if form.array_type is Any:
-        return hasattr(value, "shape") and hasattr(value, "dtype")
+        return is_array_like(value)
     return isinstance(value, form.array_type)
 
 

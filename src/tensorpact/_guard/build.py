@@ -119,7 +119,6 @@ def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
     if len(written) > 1:
         match.test(f"not {match.value('overlaps', overlaps)}({', '.join(written)})")
     tests = f"\n{' ' * 16}and ".join(match.tests)
-    writer.values.update(match.values)
     writer.values |= {f"{p}memory": Memory(), f"{p}is_tracing": torch.compiler.is_dynamo_compiling}
     dims = "".join(f"{writer.dim(n)}, " for n in match.kept)
     learnt = [", ".join(group) + ("," if len(group) == 1 else "") for group in (required, optional)]

@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from tensorpact._annotations import EMPTY, Parameter
+from tensorpact._annotations import EMPTY, Parameter, is_torch_class
 from tensorpact._dims import DimKind
 from tensorpact._hints import is_none
 from tensorpact._items import parts, read_items
@@ -52,8 +50,7 @@ def is_torch(parameter: Parameter) -> bool:
     """Whether every form of the annotation names ``torch.Tensor`` or a subclass."""
     if parameter.tensor is None:
         return False
-    types: list[Any] = [f.array_type for f in parameter.tensor.forms]
-    return all(isinstance(t, type) and issubclass(t, torch.Tensor) for t in types)
+    return all(is_torch_class(f.array_type) for f in parameter.tensor.forms)
 
 
 def make_plan(terms: Terms) -> GuardPlan:

@@ -8,16 +8,12 @@ import torch
 from tensorpact._annotations import Parameter, array_dtype
 from tensorpact._dims import Dim
 from tensorpact._evaluation import shares_bytes
-from tensorpact._fitting import form_fits
+from tensorpact._fitting import form_fits, is_array
 from tensorpact.constraints import OneOf
 
 
 class Miss(Exception):
     """Raised and caught inside a guard."""
-
-
-def is_array_like(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 class DtypeFits:
@@ -83,12 +79,7 @@ class FormFits:
         arguments = dict(zip(self.arguments, values[split:], strict=True))
         dtype, shape = array_dtype(array), tuple(array.shape)
         forms = self.spec.forms if self.spec is not None else ()
-        return any(
-            (f.array_type is Any or isinstance(array, f.array_type))
-            and f.allows(dtype)
-            and form_fits(f, shape, dims, arguments)
-            for f in forms
-        )
+        return any(is_array(f, array) and f.allows(dtype) and form_fits(f, shape, dims, arguments) for f in forms)
 
 
 def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from tensorpact._annotations import EMPTY, Parameter
+from tensorpact._fitting import is_array_like
 
 from .plan import GuardPlan
-from .runtime import Miss, is_array_like
+from .runtime import Miss
 
 
 @dataclass(frozen=True, slots=True)
