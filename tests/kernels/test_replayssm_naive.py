@@ -47,7 +47,8 @@ class Sequences:
 
     def expected(self, row, round_beta=False):
         """Outputs of all steps and the state behind each of them, by the recurrence in float64."""
-        q, k, v, g, beta = (torch.stack(x) for x in zip(*(self._token(t, row, round_beta) for t in range(STEPS))))
+        tokens = [self._token(t, row, round_beta) for t in range(STEPS)]
+        q, k, v, g, beta = (torch.stack(x) for x in zip(*tokens, strict=True))
         state = self.state[ROWS[row]].double()
         outs, states = [], []
         for t in range(STEPS):

@@ -298,10 +298,10 @@ def _tokens(
     """Cut packed rows apart and evaluate the gates."""
     heads, dim_v, dim_k = initial_state.shape[1:]
     width = (mixed_qkv.shape[1] - heads * dim_v) // 2
-    packed = mixed_qkv.to(compute)
-    q = packed[:, :width].unflatten(1, (-1, dim_k))
-    k = packed[:, width : 2 * width].unflatten(1, (-1, dim_k))
-    v = packed[:, 2 * width :].unflatten(1, (heads, dim_v))
+    packed, rows = mixed_qkv.to(compute), mixed_qkv.shape[0]
+    q = packed[:, :width].reshape(rows, width // dim_k, dim_k)
+    k = packed[:, width : 2 * width].reshape(rows, width // dim_k, dim_k)
+    v = packed[:, 2 * width :].reshape(rows, heads, dim_v)
     if normalise:
         q, k = (x / (x.square().sum(-1, keepdim=True) + NORM_EPSILON).sqrt() for x in (q, k))
     g = kda_gate(a.to(compute), A_log.to(compute), dt_bias.to(compute).reshape(heads, dim_k), lower_bound)
