@@ -38,7 +38,7 @@ class Sequences:
         self.mixed_qkv = draw(STEPS, len(ROWS), width)
         self.a = draw(STEPS, len(ROWS), self.heads, dim_k)
         # Beyond 20 the softplus is the identity; far below it the gate keeps nearly everything.
-        self.a[3, 0, 0, 0], self.a[4, 2, 1, 1], self.a[5, 3, 0, 2] = 25.0, -40.0, 20.0
+        self.a[3, 0, 0, 0], self.a[4, 2, 1, -1], self.a[5, 3, 0, 0] = 25.0, -40.0, 20.0
         self.b = draw(STEPS, len(ROWS), self.heads)
         self.A_log = draw(self.heads) - 1.5
         self.dt_bias = draw(self.heads, dim_k)
@@ -159,3 +159,201 @@ def test_equals_the_recurrence(group, lower_bound, length):
     natural, asked = decode(Sequences(1, group, lower_bound=lower_bound), length)
     assert natural > 0
     assert (asked > 0) == (length > 1)
+
+
+@pytest.mark.parametrize("length", [2, 16])
+@pytest.mark.parametrize("shape", [(9, 5), (4, 4), (1, 3)], ids=["K>V", "K=V", "K=1"])
+def test_head_dims_and_raw_queries(shape, length):
+    dim_k, dim_v = shape
+    decode(Sequences(2, 2, dim_k, dim_v, normalise=False), length)
+
+
+def test_the_state_is_the_same_however_often_it_is_written():
+    never = decode(Sequences(3), 16, flushes=lambda t, length: None)
+    always = decode(Sequences(3), 16, flushes=lambda t, length: torch.ones(4, dtype=torch.int32))
+    assert never == (3 * (STEPS // 16), 0)
+    assert always == (0, 3 * STEPS)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("round_beta", [False, True], ids=["fp32-beta", "rounded-beta"])
+def test_one_step_of_narrow_inputs_is_computed_in_float32(dtype, round_beta):
+    sequences = Sequences(4, dtype=dtype)
+    rings = sequences.rings(1)
+    write_pos = torch.zeros(len(ROWS), dtype=torch.int32)
+    call = sequences.call(0, initial_state=sequences.state, out=sequences.out(), write_pos=write_pos, **rings)
+    result = naive_replayssm_decode(**call, round_beta=round_beta)
+    assert (result.out.dtype, result.initial_state.dtype, result.g_cache.dtype) == (dtype, dtype, torch.float32)
+    outs, states = sequences.expected(0, round_beta)
+    limit = {"rtol": torch.finfo(dtype).eps, "atol": 4 * torch.finfo(torch.float32).eps}
+    torch.testing.assert_close(result.out[0, 0].double(), outs[0], **limit)
+    torch.testing.assert_close(result.initial_state[ROWS[0]].double(), states[0], **limit)
+
+
+def drift(round_beta, steps):
+    """How far the state ends from that of packed decode, which keeps the write strength in float32."""
+    half = torch.bfloat16
+    sizes = {"A_log": torch.zeros(1), "dt_bias": torch.zeros(1, 16), "scale": 0.25, "use_qk_l2norm_in_kernel": True}
+    replayed = torch.zeros(1, 1, 16, 16)
+    packed = replayed.clone()
+    rings = {
+        "d_cache": torch.zeros(1, 1, 1, 16),
+        "k_cache": torch.zeros(1, 1, 1, 16),
+        "g_cache": torch.zeros(1, 1, 1, 16),
+    }
+    gen = torch.Generator().manual_seed(5)
+    for _ in range(steps):
+        call = {
+            "mixed_qkv": torch.randn(1, 48, generator=gen).to(half),
+            "b": torch.full((1, 1), 0.5, dtype=half),
+            "out": torch.empty(1, 1, 1, 16, dtype=torch.float32),
+            "ssm_state_indices": torch.zeros(1, dtype=torch.int32),
+            **sizes,
+        }
+        a = torch.full((1, 1, 16), -20.0, dtype=half)
+        naive_replayssm_decode_(
+            a=a,
+            initial_state=replayed,
+            write_pos=torch.zeros(1, dtype=torch.int32),
+            **rings,
+            **call,
+            round_beta=round_beta,
+        )
+        call["dt_bias"] = call["dt_bias"].flatten()
+        naive_packed_decode_(a=a.flatten(1), initial_state=packed, **call)
+    assert torch.sigmoid(torch.tensor(0.5)).to(half) == 0.62109375
+    return (replayed - packed).abs().max().item()
+
+
+@pytest.mark.parametrize("steps", [1, 32, 256])
+def test_sglang_38975_a_rounded_write_strength_drifts(steps):
+    assert drift(False, steps) == 0
+    assert drift(True, steps) > 1e-4
+
+
+@pytest.mark.parametrize("lower_bound", [None, -5.0], ids=["softplus", "bounded"])
+@pytest.mark.parametrize("group", [1, 2, 4])
+def test_a_ring_of_one_token_is_packed_decode(group, lower_bound):
+    sequences = Sequences(6, group, lower_bound=lower_bound)
+    replayed, packed = sequences.state.clone(), sequences.state.clone()
+    rings = sequences.rings(1)
+    for t in range(STEPS):
+        out, packed_out = sequences.out(), sequences.out()
+        cursor = torch.zeros(len(ROWS), dtype=torch.int32)
+        naive_replayssm_decode_(**sequences.call(t, initial_state=replayed, out=out, write_pos=cursor, **rings))
+        result = naive_packed_decode(
+            **sequences.call(
+                t,
+                a=sequences.a[t].flatten(1),
+                dt_bias=sequences.dt_bias.flatten(),
+                initial_state=packed,
+                out=packed_out,
+            )
+        )
+        packed = result.initial_state
+        assert same(out, result.out)
+        assert same(replayed, packed)
+        assert bool(packed_out.isnan().all())
+    assert all(bool(ring.isnan().all()) for ring in rings.values())
+
+
+@pytest.mark.parametrize("wrong", ["padding", "slot", "cursor-below", "cursor-above"])
+def test_rows_that_are_not_served_touch_nothing(wrong):
+    sequences = Sequences(7, dtype=torch.float32)
+    gen = torch.Generator().manual_seed(8)
+    pools = {name: torch.randn(x.shape, generator=gen) for name, x in sequences.rings(4).items()}
+    pools["initial_state"] = sequences.state
+    before = {name: x.clone() for name, x in pools.items()}
+    slots = torch.full((4,), {"padding": -9, "slot": SLOTS}.get(wrong, 2), dtype=torch.int32)
+    cursor = torch.full((4,), {"cursor-below": -1, "cursor-above": 4}.get(wrong, 3), dtype=torch.int32)
+    slots[3], cursor[3] = 5, 1
+    given = slots.clone(), cursor.clone()
+    out = sequences.out()
+    naive_replayssm_decode_(**sequences.call(0, out=out, ssm_state_indices=slots, write_pos=cursor, **pools))
+    assert not out[:3].any()
+    assert out[3].isfinite().all()
+    assert out[3].any()
+    assert torch.equal(slots, given[0])
+    assert torch.equal(cursor, given[1])
+    assert same(pools["initial_state"], before["initial_state"])
+    for name in ("d_cache", "k_cache", "g_cache"):
+        # Only the row at the cursor of the one row that is served.
+        assert not same(pools[name][5, :, 1], before[name][5, :, 1])
+        pools[name][5, :, 1] = before[name][5, :, 1]
+        assert same(pools[name], before[name])
+
+
+def test_packed_rows_that_are_not_served_touch_nothing():
+    sequences = Sequences(9, dtype=torch.float32)
+    state, before, out = sequences.state, sequences.state.clone(), sequences.out()
+    flat = {"a": sequences.a[0].flatten(1), "dt_bias": sequences.dt_bias.flatten()}
+    slots = torch.tensor([-1, SLOTS, 2**31 - 1, 2])
+    naive_packed_decode_(**sequences.call(0, **flat, initial_state=state, out=out, ssm_state_indices=slots))
+    assert not out[:3].any()
+    assert out[3].any()
+    kept = [0, 1, 3, 4, 5]
+    assert same(state[kept], before[kept])
+    assert not same(state[2], before[2])
+
+
+def test_memory_around_strided_pools_is_not_touched():
+    sequences = Sequences(10, dtype=torch.float32)
+    plain = {**sequences.rings(4, 0.25), "initial_state": sequences.state}
+    cursor = torch.tensor([0, 2, 3, 1], dtype=torch.int32)
+    wanted, guards = {name: x.clone() for name, x in plain.items()}, {}
+    strided = {}
+    for name, x in plain.items():
+        # A larger slot stride, an offset, and a row of other memory in front of every head.
+        guards[name] = torch.full((SLOTS, x.shape[1] + 2, *x.shape[2:]), 7.5)
+        strided[name] = guards[name][:, 1:-1]
+        strided[name].copy_(x)
+    out, strided_out = sequences.out(), sequences.out()
+    naive_replayssm_decode_(**sequences.call(0, out=out, write_pos=cursor, **wanted))
+    naive_replayssm_decode_(**sequences.call(0, out=strided_out, write_pos=cursor, **strided))
+    assert same(out, strided_out)
+    for name, guard in guards.items():
+        assert same(strided[name], wanted[name])
+        assert bool((guard[:, [0, -1]] == 7.5).all())
+
+
+@pytest.mark.parametrize("function", [naive_replayssm_decode, naive_packed_decode])
+def test_no_rows(function):
+    sequences = Sequences(11)
+    empty = {name: x[:0] if name in ("mixed_qkv", "a", "b") else x for name, x in sequences.call(0).items()}
+    empty |= {"out": sequences.out()[:0], "initial_state": sequences.state, "ssm_state_indices": torch.zeros(0).long()}
+    if function is naive_replayssm_decode:
+        empty |= {"write_pos": torch.zeros(0, dtype=torch.int32), **sequences.rings(4)}
+    result = function(**empty)
+    assert result.out.shape == (0, 1, sequences.heads, sequences.dim_v)
+    assert same(result.initial_state, sequences.state)
+
+
+def test_the_functional_form_leaves_its_arguments_alone():
+    sequences = Sequences(12)
+    given = sequences.call(
+        0,
+        initial_state=sequences.state,
+        out=sequences.out(),
+        write_pos=torch.tensor([3, 0, 0, 1], dtype=torch.int32),
+        **sequences.rings(4, 0.5),
+    )
+    before = {name: x.clone() for name, x in given.items() if isinstance(x, torch.Tensor)}
+    result = naive_replayssm_decode(**given)
+    assert all(torch.equal(given[name].nan_to_num(), x.nan_to_num()) for name, x in before.items())
+    assert not same(result.initial_state, sequences.state)
+
+
+def test_extreme_gates():
+    """A channel that forgets everything, and one that keeps everything, without a NaN from infinities."""
+    sequences = Sequences(13, dtype=torch.float32)
+    sequences.A_log[:] = 60.0
+    sequences.a[:, :, :, 1:] = -1e4
+    state, rings = sequences.state.clone(), sequences.rings(4)
+    for t in range(4):
+        cursor = torch.full((4,), t, dtype=torch.int32)
+        out = sequences.out()
+        naive_replayssm_decode_(**sequences.call(t, initial_state=state, out=out, write_pos=cursor, **rings))
+        assert out.isfinite().all()
+    assert state.isfinite().all()
+    assert rings["g_cache"][ROWS[0], :, :3, 0].max() < -1e20
+    assert rings["g_cache"][ROWS[0], :, :3, 1:].min() == 0
