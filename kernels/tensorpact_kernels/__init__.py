@@ -1,5 +1,16 @@
 """Attention and linear-attention entry points with contracts; CUDA tensors run Triton, CPU tensors the reference."""
 
+from .replayssm.entry import fused_recurrent_kda_packed_decode, fused_recurrent_kda_replayssm_decode
 from .sparse_prefill.entry import sparse_attn_v4_paged_decode, sparse_attn_v4_paged_prefill
 
-__all__ = ["sparse_attn_v4_paged_decode", "sparse_attn_v4_paged_prefill"]
+helion_fused_recurrent_kda_packed_decode = fused_recurrent_kda_packed_decode
+helion_fused_recurrent_kda_replayssm_decode = fused_recurrent_kda_replayssm_decode
+
+__all__ = [
+    "fused_recurrent_kda_packed_decode",
+    "fused_recurrent_kda_replayssm_decode",
+    "helion_fused_recurrent_kda_packed_decode",
+    "helion_fused_recurrent_kda_replayssm_decode",
+    "sparse_attn_v4_paged_decode",
+    "sparse_attn_v4_paged_prefill",
+]

@@ -1,0 +1,1 @@
+"""Decoding with Kimi Delta Attention: the state alone, or a state with replay rings."""
