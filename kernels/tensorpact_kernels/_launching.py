@@ -1,7 +1,7 @@
 """Starting Triton kernels: on which device, with what it can do, and again without a second look at the arguments."""
 
 # Triton has no stubs.
-# pyright: reportMissingTypeStubs=false
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
 
 import contextlib
 import functools
@@ -91,4 +91,4 @@ class Launcher:
 
 @functools.cache
 def _multiprocessors(index: int) -> int:
-    return int(torch.cuda.get_device_properties(index).multi_processor_count)
+    return torch.cuda.get_device_properties(index).multi_processor_count

@@ -10,6 +10,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
+from tensorpact_kernels._gluon import copy_to_shared
+
 COUNTS = ["num_slots"]
 STEPS = ["indices_ptr", "write_pos_ptr", "force_flush_ptr"]
 
@@ -159,9 +161,7 @@ def kda_staged_kernel(
     k = gl.arange(0, K, layout=COLUMN)
     for t in gl.static_range(TILES):
         tile_row = gl.expand_dims(first_row + t * TILE + v, 1)
-        async_copy.async_copy_global_to_shared(
-            states.index(t), state_ptr + tile_row * state_stride_v + gl.expand_dims(k, 0)
-        )
+        copy_to_shared(states.index(t), state_ptr + tile_row * state_stride_v + gl.expand_dims(k, 0))
         async_copy.commit_group()
     c = gl.arange(0, K, layout=CHANNEL)
     whole = gl.arange(0, K, layout=WHOLE)
