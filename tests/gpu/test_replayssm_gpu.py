@@ -88,7 +88,7 @@ def test_many_steps_are_the_recurrence(config):
     for step in range(steps):
         fresh = decode_inputs(batch, heads, value_heads, key_dim, value_dim, ring, device=CUDA)
         arguments |= {name: fresh[name] for name in ("mixed_qkv", "a", "b", "out")}
-        force = (torch.arange(batch, device=CUDA) + step).remainder(4).eq(0).int()
+        force = (torch.arange(batch, device=CUDA) + step).remainder(9).eq(0).int()
         replayssm_decode_triton(**arguments, force_flush=force, config=config)
         flushed = force.bool() | (arguments["write_pos"] == ring - 1)
         natural += int((arguments["write_pos"] == ring - 1).sum())
@@ -112,11 +112,11 @@ def test_many_steps_are_the_recurrence(config):
                 kept = arguments["initial_state"][int(slots[row])].double()
                 assert (kept - state[row]).norm() / state[row].norm() < 1e-4
     assert natural > 2
-    assert forced > 5
+    assert forced > 2
 
 
 def test_slots_and_cursors_out_of_range_are_padding(config):
-    arguments = decode_inputs(6, 2, 2, 64, 64, 4, pad=64, device=CUDA)
+    arguments = decode_inputs(6, 2, 2, 64, 128, 4, pad=64, device=CUDA)
     slots = len(arguments["initial_state"])
     arguments["ssm_state_indices"] = torch.tensor([slots, 2**31 - 1, 0, 1, 2, 3], device=CUDA, dtype=torch.int32)
     arguments["write_pos"] = torch.tensor([0, 1, -1, 4, 2**31 - 1, -(2**31)], device=CUDA, dtype=torch.int32)
@@ -188,7 +188,7 @@ def test_no_call_synchronises_and_graphs_replay():
     try:
         for _ in range(3):
             fused_recurrent_kda_replayssm_decode(**arguments)
-        with pytest.raises(ValueError, match=r"^`k_cache` must have shape \[slots, H, L, K\]\.$"):
+        with pytest.raises(ValueError, match=r"^`k_cache` must have shape \[slots, H, L, K\]\."):
             fused_recurrent_kda_replayssm_decode(**{**arguments, "k_cache": arguments["k_cache"][:, :1]})
     finally:
         torch.cuda.set_sync_debug_mode("default")
