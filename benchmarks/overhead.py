@@ -4,11 +4,15 @@ All of it in one run and printed as ratios, since absolute times of a shared CPU
 
     python benchmarks/overhead.py [--out FILE] [--only NAME] [--device cuda]
 
-The floor reads every attribute that the checks need once. Of the contract there are up to five figures: `ours` (the
-signature is remembered, as in a decode loop), `ours_unremembered` (the plain guard: the first calls of a signature),
-`ours_changing` (61 signatures in a row, so that hardly any call repeats the one before), `ours_turns` (two signatures
-that take turns) and `ours_off` (switched off after import; under TENSORPACT=off the decorator returns the function
-itself, which is `none`).
+The floor reads every attribute that the checks need once. Of the contract there are up to six figures:
+
+    ours               the signature is remembered, as in a decode loop
+    ours_unremembered  the plain guard: the first calls of a signature
+    ours_layers        a model of 32 layers whose batch has another size at each step
+    ours_turns         two kinds of layers, each with caches of a size of its own, in turns
+    ours_changing      61 signatures, each call another one
+    ours_off           switched off after import; under TENSORPACT=off at import the decorator returns the function
+                       itself, which is `none`
 """
 
 import argparse
@@ -30,6 +34,9 @@ from overhead_cases import CASES, Case
 
 from tensorpact import enforcement
 
+#: Valid arguments by number of tokens; once more with larger caches.
+Arguments = dict[int | str, tuple[Any, ...]]
+LARGER = "larger caches"
 TARGETS = {
     "ours/by_hand": "≤ 0.7",
     "stock/ours": "≥ 40",
@@ -53,7 +60,9 @@ def repeated(function: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> 
     return run
 
 
-def awaited(function: Callable[..., Coroutine[Any, Any, Any]], arguments: list[tuple[Any, ...]]) -> Callable[[int], int]:
+def awaited(
+    function: Callable[..., Coroutine[Any, Any, None]], arguments: list[tuple[Any, ...]]
+) -> Callable[[int], int]:
     """The same for coroutines, within one event loop."""
 
     async def run(count: int) -> int:
@@ -74,7 +83,7 @@ def medians(loops: dict[str, Callable[[int], int]], rounds: int) -> dict[str, tu
     samples: dict[str, list[float]] = {name: [] for name in loops}
     for step in range(rounds + 1):
         for name, loop in loops.items():
-            count = 40 if name.startswith("stock") else 500
+            count = 40 if name.startswith("stock") else 1952 if name == "ours_layers" else 500
             with enforcement("off") if name == "ours_off" else contextlib.nullcontext():
                 taken = loop(count) / count / 1e3
             if step:
@@ -100,8 +109,8 @@ def forgetful(case: Case, arguments: tuple[Any, ...]) -> Callable[..., Any] | No
     return bound
 
 
-def variants_of(case: Case, arguments: dict[int, tuple[Any, ...]]) -> dict[str, Callable[[int], int]]:
-    """Everything that is timed of one signature; the arguments by number of tokens."""
+def variants_of(case: Case, arguments: Arguments) -> dict[str, Callable[[int], int]]:
+    """Everything that is timed of one signature."""
     loop = awaited if case.awaited else repeated
     right = [arguments[3]]
     variants = {
@@ -116,7 +125,9 @@ def variants_of(case: Case, arguments: dict[int, tuple[Any, ...]]) -> dict[str, 
         variants["ours_unremembered"] = loop(plain, right)
     if case.extended:
         variants["stock_without_result"] = loop(case.stock_without_result(), right)
-        variants["ours_turns"] = loop(case.ours(), [arguments[n] for n in (3, 5)])
+        variants["ours_turns"] = loop(case.ours(), [arguments[3], arguments[LARGER]])
+        layers = [arguments[n] for n in range(3, 64) for _ in range(32)]
+        variants["ours_layers"] = loop(case.ours(), layers)
         variants["ours_changing"] = loop(case.ours(), [arguments[n] for n in range(3, 64)])
     if case.floor is not None:
         variants["floor"] = loop(case.floor, right)
@@ -155,14 +166,16 @@ def measure(case: Case, rounds: int, device: str) -> dict[str, Any]:
     """All figures of one signature."""
     # Within this context every attribute of a tensor costs twenty times as much, so nothing is timed in it.
     with torch.device(device):
-        arguments = {n: case.arguments(n) for n in (*range(3, 64), 600)}
+        arguments: Arguments = {n: case.arguments(n) for n in (*range(3, 64), 600)}
+        if case.extended:
+            arguments[LARGER] = case.arguments(3, pools=2)
     found = medians(variants_of(case, arguments), rounds)
     wrong = {n: failing(case, arguments[n]) for n in (3, 600)}
     times = {name: middle for name, (middle, _) in found.items()}
     ratios = {"ours/by_hand": ("ours", "by_hand"), "stock/ours": ("stock", "ours"), "ours/floor": ("ours", "floor")}
     ratios["stock_without_result/ours"] = ("stock_without_result", "ours")
     ratios["stock_without_result/unremembered"] = ("stock_without_result", "ours_unremembered")
-    for other in ("unremembered", "changing", "turns"):
+    for other in ("unremembered", "changing", "turns", "layers"):
         ours = f"ours_{other}"
         ratios |= {f"{other}/by_hand": (ours, "by_hand"), f"stock/{other}": ("stock", ours)}
         ratios |= {f"{other}/floor": (ours, "floor")}

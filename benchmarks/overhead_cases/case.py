@@ -18,6 +18,11 @@ HALVES = (torch.bfloat16, torch.float16)
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 
+def as_it_is(function: Any) -> Callable[..., Any]:
+    """A function that is called as it was defined."""
+    return function
+
+
 @dataclass(frozen=True)
 class Case:
     """One signature, checked in every way.
@@ -28,7 +33,7 @@ class Case:
         annotated: A fresh copy of the annotated function at each call: stock and contract both start from it.
         by_hand: The checks of a careful author: as many as the contract's, every attribute read once.
         floor: Every attribute that the checks need, read once, and the call. None where a loop would have to read.
-        arguments: Valid arguments of the nth signature; a larger n gives other sizes.
+        arguments: Valid arguments for n tokens; of an extended case also for larger caches.
         contract: Clauses, where there are any.
         wrong: Makes valid arguments wrong in one size.
         awaited: Whether the result is a coroutine, to be awaited.
@@ -41,11 +46,11 @@ class Case:
     annotated: Callable[[], Any]
     by_hand: Callable[..., Any]
     floor: Callable[..., Any] | None
-    arguments: Callable[[int], tuple[Any, ...]]
+    arguments: Callable[..., tuple[Any, ...]]
     wrong: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     contract: Contract | None = None
     awaited: bool = False
-    bind: Callable[[Any], Callable[..., Any]] = staticmethod(lambda function: function)
+    bind: Callable[[Any], Callable[..., Any]] = as_it_is
     extended: bool = False
 
     def stock(self) -> Callable[..., Any]:

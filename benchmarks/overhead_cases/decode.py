@@ -218,9 +218,9 @@ def loose_floor(
     decode_plain(q, k_cache, v_cache, page_table, cache_seqlens, sinks, out, softmax_scale)
 
 
-def decode_arguments(n: int) -> tuple[Any, ...]:
-    """Valid arguments for n tokens."""
-    b, h, hkv, d, dv, pages, page, width = n, 8, 2, 64, 32, 10, 16, 5
+def decode_arguments(n: int, pools: int = 1) -> tuple[Any, ...]:
+    """Valid arguments for n tokens, the caches so many times as large."""
+    b, h, hkv, d, dv, pages, page, width = n, 8, 2, 64, 32, 10 * pools, 16, 5
     return (
         torch.zeros(b, h, d, dtype=BF16), torch.zeros(pages, page, hkv, d, dtype=BF16),
         torch.zeros(pages, page, hkv, dv, dtype=BF16), torch.zeros(b, width, dtype=I32), torch.zeros(b, dtype=I32),

@@ -1,4 +1,4 @@
-"""Other callables and annotations, two to nine tensors each: a method, a union, lists, varargs, a coroutine, a dataclass."""
+"""Other callables and annotations, three to nine tensors each: method, union, list, varargs, coroutine, dataclass."""
 
 import dataclasses
 from typing import Any

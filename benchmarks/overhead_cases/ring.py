@@ -212,9 +212,9 @@ def ring_floor(
     )  # fmt: skip
 
 
-def ring_arguments(n: int) -> tuple[Any, ...]:
-    """Valid arguments for n tokens."""
-    batch, h, hv, k, v, slots, ring = n, 2, 4, 16, 8, 5, 6
+def ring_arguments(n: int, pools: int = 1) -> tuple[Any, ...]:
+    """Valid arguments for n tokens, the caches so many times as large."""
+    batch, h, hv, k, v, slots, ring = n, 2, 4, 16, 8, 5 * pools, 6
     width = 2 * h * k + hv * v
     half = {"dtype": BF16}
     return (
