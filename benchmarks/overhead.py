@@ -75,11 +75,8 @@ def awaited(
     return lambda count: asyncio.run(run(count))
 
 
-def medians(loops: dict[str, Callable[[int], int]], rounds: int) -> dict[str, tuple[float, float]]:
-    """Median microseconds of a call of each variant, and the half of the middle range of its rounds as a share.
-
-    The variants take turns, so that drift hits all alike.
-    """
+def sampled(loops: dict[str, Callable[[int], int]], rounds: int) -> dict[str, list[float]]:
+    """Microseconds of a call of each variant in each round; the variants take turns, so that drift hits all alike."""
     samples: dict[str, list[float]] = {name: [] for name in loops}
     for step in range(rounds + 1):
         for name, loop in loops.items():
@@ -88,11 +85,13 @@ def medians(loops: dict[str, Callable[[int], int]], rounds: int) -> dict[str, tu
                 taken = loop(count) / count / 1e3
             if step:
                 samples[name].append(taken)
-    out: dict[str, tuple[float, float]] = {}
-    for name, times in samples.items():
-        low, middle, high = statistics.quantiles(times, n=4)
-        out[name] = middle, (high - low) / 2 / middle
-    return out
+    return samples
+
+
+def middle(values: list[float]) -> tuple[float, float]:
+    """Median, and half of the range of the middle half as a share of it."""
+    low, median, high = statistics.quantiles(values, n=4)
+    return median, (high - low) / 2 / median
 
 
 def forgetful(case: Case, arguments: tuple[Any, ...]) -> Callable[..., Any] | None:
@@ -169,21 +168,26 @@ def measure(case: Case, rounds: int, device: str) -> dict[str, Any]:
         arguments: Arguments = {n: case.arguments(n) for n in (*range(3, 64), 600)}
         if case.extended:
             arguments[LARGER] = case.arguments(3, pools=2)
-    found = medians(variants_of(case, arguments), rounds)
+    samples = sampled(variants_of(case, arguments), rounds)
     wrong = {n: failing(case, arguments[n]) for n in (3, 600)}
-    times = {name: middle for name, (middle, _) in found.items()}
-    ratios = {"ours/by_hand": ("ours", "by_hand"), "stock/ours": ("stock", "ours"), "ours/floor": ("ours", "floor")}
-    ratios["stock_without_result/ours"] = ("stock_without_result", "ours")
-    ratios["stock_without_result/unremembered"] = ("stock_without_result", "ours_unremembered")
-    for other in ("unremembered", "changing", "turns", "layers"):
+    pairs = {"ours/by_hand": ("ours", "by_hand"), "stock/ours": ("stock", "ours"), "ours/floor": ("ours", "floor")}
+    pairs["stock_without_result/ours"] = ("stock_without_result", "ours")
+    pairs["stock_without_result/unremembered"] = ("stock_without_result", "ours_unremembered")
+    for other in ("unremembered", "layers", "turns", "changing"):
         ours = f"ours_{other}"
-        ratios |= {f"{other}/by_hand": (ours, "by_hand"), f"stock/{other}": ("stock", ours)}
-        ratios |= {f"{other}/floor": (ours, "floor")}
+        pairs |= {f"{other}/by_hand": (ours, "by_hand"), f"stock/{other}": ("stock", ours)}
+        pairs |= {f"{other}/floor": (ours, "floor")}
+    # A ratio is taken within a round, whose parts ran side by side, and then the median of the rounds.
+    ratios = {
+        name: middle([a / b for a, b in zip(samples[over], samples[under], strict=True)])
+        for name, (over, under) in pairs.items()
+        if over in samples and under in samples
+    }
     return {
         "signature": case.name,
-        "microseconds": {name: round(value, 3) for name, value in times.items()},
-        "spread": {name: round(share, 3) for name, (_, share) in found.items()},
-        **{k: round(times[a] / times[b], 3) for k, (a, b) in ratios.items() if a in times and b in times},
+        "microseconds": {name: round(statistics.median(times), 3) for name, times in samples.items()},
+        **{name: round(median, 3) for name, (median, _) in ratios.items()},
+        "spread": {name: round(share, 3) for name, (_, share) in ratios.items()},
         "failing_microseconds": {str(n): round(value, 1) for n, value in wrong.items()},
         "decorating_microseconds": round(decorating(case), 1),
     }
@@ -194,8 +198,7 @@ def show(result: dict[str, Any]) -> None:
     print(result["signature"], {k: f"{v:.2f} µs" for k, v in result["microseconds"].items()})
     for key, value in result.items():
         if "/" in key:
-            print(f"  {key:21} {value:7.2f}   target {TARGETS.get(key, '–')}")
-    print(f"  spread         ± {max(result['spread'].values()):.0%} at most (half of the middle range)")
+            print(f"  {key:33} {value:7.2f} ± {result['spread'][key]:.0%}   target {TARGETS.get(key, '–')}")
     print(f"  failing call   {result['failing_microseconds']} µs (by tokens)   target ≤ 500")
     print(f"  decorating     {result['decorating_microseconds']} µs   target ≤ 5000")
 
