@@ -18,8 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from overhead import forgetful, middle, repeated, sampled
+from overhead import COUNTS, forgetful
 from overhead_cases import CASES, Case
+from overhead_cases.timing import middle, repeated, sampled
 
 from tensorpact._guard import memory as kept
 
@@ -170,7 +171,7 @@ def measure(case: Case, rounds: int) -> dict[str, Any]:
     loops["no memory: the plain guard"] = repeated(plain, right)
     for name, design in (DESIGNS | PROVE_LESS).items():
         loops[name] = repeated(with_match(case, design, arguments), right)
-    samples = sampled(loops, rounds)
+    samples = sampled(loops, rounds, COUNTS)
     out: dict[str, Any] = {}
     for name, times in samples.items():
         ratio, spread = middle([a / b for a, b in zip(times, samples["floor"], strict=True)])
