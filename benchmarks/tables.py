@@ -211,8 +211,8 @@ def comparison() -> str | None:
     line = f"{report['processor']}, Python {report['python']}, torch {report['torch']}, {report['date'][:10]}.\n\n"
     costs, fates, missing = list[list[str]](), list[list[str]](), list[str]()
     for name, row in report["results"].items():
-        version = ", ".join(row.get("versions", {}).values())
-        label = f"{name} {version}".strip()
+        versions = [f"{package} {version}" for package, version in row.get("versions", {}).items()]
+        label = " + ".join(versions) if " + " in name else f"{name} {versions[0].split()[-1]}" if versions else name
         if "skipped" in row or row["valid"]["raises"]:
             why = row.get("skipped") or f"a valid call raises `{row['valid']['raises']}: {row['valid']['text']}`"
             missing.append(f"* {label}: {why}.\n")
@@ -226,18 +226,21 @@ def comparison() -> str | None:
                 label,
                 f"{row['microseconds']:.1f}",
                 f"{row['by_hand']:.2f} ± {row['by_hand'] * row['spread']:.2f}",
-                *(outcome(faults[fault]) for fault in ("shape", "dtype", "none")),
+                outcome(row["bf16"]),
+                outcome(faults["shape"]),
+                outcome(faults["dtype"]) if row["dtypes"] else "cannot be said",
+                outcome(faults["none"]),
                 ", ".join(named) or ("–" if faults["shape"]["raises"] else "passes"),
             ]
         )
         fates.append(
             [label, *(outcome(row[w]) for w in ("fullgraph", "compiled", "compiled_fault")), "yes" if same else "no"]
         )
-    head = ["checker", "µs", "÷ by hand", "wrong size", "wrong dtype", "None", "a wrong size names"]
+    head = ["checker", "µs", "÷ by hand", "bf16", "wrong size", "wrong dtype", "None", "a wrong size names"]
     compiled = ["checker", "fullgraph, valid", "default, valid", "default, wrong size", "same as eager"]
     return (
         line
-        + table(head, costs, words=7)
+        + table(head, costs, words=8)
         + "\n"
         + table(compiled, fates, words=5)
         + ("\nNot measured:\n\n" + "".join(missing) if missing else "")
