@@ -1,4 +1,4 @@
-"""Rewrites the tables of docs/benchmarks.md from the figures in benchmarks/results.
+"""Rewrites the tables of docs/benchmarks.md and docs/comparison.md from the figures in benchmarks/results.
 
     python benchmarks/tables.py
 
@@ -8,12 +8,13 @@ A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; a table wi
 import json
 import pathlib
 import re
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
-PAGE = ROOT.parent / "docs" / "benchmarks.md"
+PAGES = [ROOT.parent / "docs" / name for name in ("benchmarks.md", "comparison.md")]
 BLOCK = re.compile(r"(?P<begin><!-- table: (?P<name>\S+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
@@ -122,30 +123,128 @@ def decode(heads: int) -> str | None:
 
 
 def overhead(name: str) -> str | None:
-    """Return the table of what checking costs on one machine."""
+    """Return the tables of what checking costs on one machine."""
     report = figures(name)
     if report is None:
         return None
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
-    head = ["signature", "variant", "µs per call"]
-    rows = [
-        [result["signature"], name.replace("_", " "), f"{value:.2f}"]
-        for result in report["results"]
-        for name, value in result["microseconds"].items()
-    ]
-    for result in report["results"]:
-        failing = max(result["failing_microseconds"].values())
-        rows.append([result["signature"], "ours, failing", f"{failing:.0f}"])
-        rows.append([result["signature"], "ours, decorating once", f"{result['decorating_microseconds']:.0f}"])
-    ratios = [
-        [result["signature"], name, f"{value:.2f}"]
-        for result in report["results"]
-        for name, value in result.items()
-        if "/" in name
-    ]
     machine = f"Tensors on {report['device']}, {report['processor']}, Python {report['python']}"
-    line = f"{machine}, {versions}, {report['date'][:10]}.\n\n"
-    return line + table(head, rows, words=2) + "\n" + table(["signature", "ratio", "value"], ratios, words=2)
+    results = report["results"]
+    shares = [share for r in results for share in r.get("spread", {}).values()]
+    spread = (
+        f" Half of the middle range of a ratio: {statistics.median(shares):.0%}, at most {max(shares):.0%}."
+        if shares
+        else ""
+    )
+    line = f"{machine}, {versions}, {report['date'][:10]}.{spread}\n\n"
+    head = [
+        "µs per call",
+        "no check",
+        "by hand",
+        "stock",
+        "floor",
+        "first calls",
+        "repeated",
+        "off",
+        "failing",
+        "decorating",
+    ]
+    variants = ["none", "by_hand", "stock", "floor", "ours_unremembered", "ours", "ours_off"]
+    times = [
+        [
+            r["signature"],
+            *(f"{r['microseconds'][v]:.2f}" if v in r["microseconds"] else "–" for v in variants),
+            f"{max(r['failing_microseconds'].values()):.0f}",
+            f"{r['decorating_microseconds']:.0f}",
+        ]
+        for r in results
+    ]
+    ways = {
+        "repeated": "ours",
+        "first calls": "unremembered",
+        "32 layers, a new batch each step": "layers",
+        "two kinds of layers in turns": "turns",
+        "each call another batch": "changing",
+    }
+    ratios = [
+        [r["signature"], label, f"{r[f'{way}/by_hand']:.2f}", f"{r[f'stock/{way}']:.1f}", f"{r[f'{way}/floor']:.2f}"]
+        for r in results
+        for label, way in ways.items()
+        if f"{way}/by_hand" in r
+    ]
+    return line + table(head, times) + "\n" + table(["signature", "calls", *RATIOS], ratios, words=2)
+
+
+RATIOS = ["ours ÷ by hand", "stock ÷ ours", "ours ÷ floor"]
+
+
+def memory_designs() -> str | None:
+    """Return what each way to recognise a signature costs."""
+    report = figures("memory_designs")
+    if report is None:
+        return None
+    line = f"{report['processor']}, Python {report['python']}, torch {report['torch']}, {report['date'][:10]}.\n\n"
+    signatures = {r["signature"]: r["designs"] for r in report["results"]}
+    names = [n for n in next(iter(signatures.values())) if n not in ("floor", "stock")]
+    rows = [
+        [
+            f"*{name}*" if found[0]["proves_less"] else name,
+            *(f"{row['of_floor']:.2f} ± {row['spread'] * row['of_floor']:.2f}" for row in found),
+            *(f"{row['stock']:.0f}" for row in found),
+        ]
+        for name, found in ((n, [designs[n] for designs in signatures.values()]) for n in names)
+    ]
+    head = ["design", *(f"{s}: ÷ floor" for s in signatures), *(f"{s}: stock ÷ it" for s in signatures)]
+    return line + table(head, rows)
+
+
+def outcome(found: dict[str, Any]) -> str:
+    """Say what a call did."""
+    return "passes" if found["raises"] is None else f"`{found['raises']}`"
+
+
+def comparison() -> str | None:
+    """Return the table of public checkers."""
+    report = figures("compare_checkers")
+    if report is None:
+        return None
+    line = f"{report['processor']}, Python {report['python']}, torch {report['torch']}, {report['date'][:10]}.\n\n"
+    costs, fates, missing = list[list[str]](), list[list[str]](), list[str]()
+    for name, row in report["results"].items():
+        versions = [f"{package} {version}" for package, version in row.get("versions", {}).items()]
+        label = " + ".join(versions) if " + " in name else f"{name} {versions[0].split()[-1]}" if versions else name
+        if "skipped" in row or row["valid"]["raises"]:
+            why = row.get("skipped") or f"a valid call raises `{row['valid']['raises']}: {row['valid']['text']}`"
+            missing.append(f"* {label}: {why}.\n")
+            continue
+        named = [word for word, told in row["names"].items() if told]
+        faults = row["faults"]
+        bad = row["compiled_fault"]
+        same = bad["raises"] == faults["shape"]["raises"] and bad.get("text") == faults["shape"].get("text")
+        costs.append(
+            [
+                label,
+                f"{row['microseconds']:.1f}",
+                f"{row['by_hand']:.2f} ± {row['by_hand'] * row['spread']:.2f}",
+                outcome(row["bf16"]),
+                outcome(faults["shape"]),
+                outcome(faults["dtype"]) if row["dtypes"] else "cannot be said",
+                outcome(faults["none"]),
+                ", ".join(named) or ("–" if faults["shape"]["raises"] else "passes"),
+            ]
+        )
+        fates.append(
+            [label, *(outcome(row[w]) for w in ("fullgraph", "compiled", "compiled_fault")), "yes" if same else "no"]
+        )
+    head = ["checker", "µs", "÷ by hand", "bf16", "wrong size", "wrong dtype", "None", "a wrong size names"]
+    compiled = ["checker", "fullgraph, valid", "default, valid", "default, wrong size", "same as eager"]
+    return (
+        line
+        + table(head, costs, words=8)
+        + "\n"
+        + table(compiled, fates, words=5)
+        + ("\nNot measured:\n\n" + "".join(missing) if missing else "")
+    )
 
 
 TABLES = {
@@ -155,17 +254,20 @@ TABLES = {
     "sparse-decode-128": lambda: decode(128),
     "overhead": lambda: overhead("overhead"),
     "overhead-h200": lambda: overhead("overhead_h200"),
+    "memory-designs": memory_designs,
+    "comparison": comparison,
 }
 
 
 def main() -> None:
-    """Rewrite the page."""
+    """Rewrite the pages."""
 
     def filled(found: re.Match[str]) -> str:
         made = TABLES[found["name"]]()
         return found[0] if made is None else f"{found['begin']}{made}{found['end']}"
 
-    PAGE.write_text(BLOCK.sub(filled, PAGE.read_text()))
+    for page in PAGES:
+        page.write_text(BLOCK.sub(filled, page.read_text()))
 
 
 if __name__ == "__main__":

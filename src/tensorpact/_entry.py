@@ -291,6 +291,8 @@ def _decorate(
         ]
         return property(*parts, doc=function.__doc__)
     if isinstance(function, type):
+        if disabled:
+            return function
         return contract_dataclass(function, lambda check: _decorate(check, contract, check_returns, local))
     if not isinstance(function, FunctionType):
         raise ContractDefinitionError(f"{function!r} is no Python function")

@@ -59,6 +59,7 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
         except Exception:
             _known = None
         if _known:
+            _memory.matched = True
             return _body(q, cache, lengths, bias, scale=scale)
     try:
         if not (
@@ -106,8 +107,10 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
     except Exception:
         pass
     else:
-        if not _is_tracing():
-            if _memory.misses >= _memory.patience:
+        if not _is_tracing() and type(_B_) is int:
+            if _B_ != _memory.size:
+                _memory.change(_B_)
+            elif _memory.misses >= _memory.patience:
                 _memory.learn((q, cache, lengths), (bias,), ())
             else:
                 _memory.misses += 1

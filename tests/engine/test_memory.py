@@ -8,10 +8,11 @@ import torch
 from beartype.vale import Is
 from jaxtyping import Float
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import tensorpact
 from tensorpact import Contract, contract
-from tensorpact._guard.memory import PATIENCE, Memory, is_pure, reads_only_attributes
+from tensorpact._guard.memory import CHANGES, MOST_PATIENCE, PATIENCE, Memory, is_pure, reads_only_attributes
 from tensorpact.clauses import let, no_overlap, require
 from tensorpact.constraints import Aligned, Constraint, DenseLast
 
@@ -26,10 +27,12 @@ def memory_of(function: Any) -> Memory:
 
 def learn(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     """Call until the signature is remembered."""
-    for _ in range(memory_of(function).patience + 1):
+    before = memory_of(function).known
+    for _ in range(4 * MOST_PATIENCE):
         function(*arguments)
-    assert memory_of(function).known is not None
-    return function
+        if memory_of(function).known not in (before, None):
+            return function
+    raise AssertionError("nothing was learnt")
 
 
 def forbid_slow_path(function: Any) -> None:
@@ -285,15 +288,85 @@ def test_constraints_of_others_are_looked_at_on_every_call() -> None:
         f(base[1:5])
 
 
-def test_signatures_that_take_turns_are_learnt_ever_more_rarely() -> None:
+def watched(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> tuple[int, int]:
+    """How many signatures were learnt over these calls, and at how many of them one was compared."""
+    memory, learnt, compared = memory_of(function), 0, 0
+    for arguments in calls:
+        before = memory.known
+        function(*arguments)
+        learnt += memory.known not in (before, None)
+        compared += before is not None
+    return learnt, compared
+
+
+def matrix() -> Callable[..., Any]:
     @contract
-    def f(x: Float[Tensor, " n"]) -> str:
+    def f(x: Float[Tensor, "n m"], y: Float[Tensor, "n m"]) -> str:
         return "ran"
 
-    learnt = 0
-    known = memory_of(f).known
-    for i in range(2_000):
-        f(torch.zeros(2 + i % 3))
-        learnt += memory_of(f).known is not known
+    return f
+
+
+def pair(n: int, m: int) -> tuple[Tensor, Tensor]:
+    return torch.zeros(n, m), torch.zeros(n, m)
+
+
+def test_layers_of_one_step_match_from_the_second_learning_call_on() -> None:
+    f = matrix()
+    for n in range(2, 12):
+        watched(f, [pair(n, 3)] * (PATIENCE + 1))
         known = memory_of(f).known
-    assert learnt < 25
+        assert watched(f, [pair(n, 3)] * 30) == (0, 30)
+        assert memory_of(f).known is known
+        assert known is not None
+        assert known[0](*pair(n, 3))
+
+
+def test_a_first_size_that_never_repeats_is_soon_not_compared() -> None:
+    f = matrix()
+    learn(f, *pair(2, 3))
+    assert watched(f, [pair(3 + i, 3) for i in range(500)]) == (0, CHANGES)
+
+
+def test_other_sizes_that_never_repeat_are_learnt_and_compared_rarely() -> None:
+    f = matrix()
+    learnt, compared = watched(f, [pair(2, 3 + i) for i in range(1_000)])
+    assert 0 < learnt < 1_000 / MOST_PATIENCE
+    assert compared < 1_000 / 5
+
+
+def test_a_call_in_between_does_not_drive_out_what_is_in_use() -> None:
+    f = matrix()
+    learn(f, *pair(2, 3))
+    calls = [pair(50 + i, 3) if i % 3 == 0 else pair(2, 3) for i in range(300)]
+    assert watched(f, calls) == (0, 300)
+    calls = [pair(2, 50 + i) if i % 3 == 0 else pair(2, 3) for i in range(300)]
+    assert watched(f, calls) == (0, 300)
+
+
+def test_what_was_of_use_gives_way_to_what_is_called_now() -> None:
+    f = matrix()
+    learn(f, *pair(2, 3))
+    watched(f, [pair(2, 3)] * 5)
+    assert watched(f, [pair(2, 9)] * (3 * PATIENCE))[0] == 1
+    assert memory_of(f).known[0](*pair(2, 9))  # type: ignore[index]
+
+
+def test_signatures_that_take_turns_are_not_learnt_over_and_over() -> None:
+    for calls in ([pair(2 + i % 3, 3) for i in range(2_000)], [pair(2, 3 + i % 3) for i in range(2_000)]):
+        assert watched(matrix(), calls)[0] < 25
+
+
+def test_symbolic_sizes_are_neither_kept_nor_compared() -> None:
+    f = matrix()
+    learn(f, *pair(2, 3))
+
+    def calls(x: Tensor) -> Tensor:
+        assert isinstance(x.shape[0], torch.SymInt)
+        for _ in range(3 * PATIENCE):
+            f(x, x)
+        return x + 1
+
+    traced: Any = make_fx(calls, tracing_mode="symbolic")(torch.zeros(5, 7))
+    assert memory_of(f).size == 2
+    assert not traced.shape_env.guards

@@ -137,6 +137,43 @@ def test_environment(value: str, result: str) -> None:
     assert run(SCRIPT, {**os.environ, "TENSORPACT": value}) == result
 
 
+NOTHING_LEFT = """
+import dataclasses, inspect
+import torch, torch._dynamo
+from jaxtyping import Float
+from torch import Tensor
+from tensorpact import Contract, contract
+from tensorpact.clauses import require
+
+def plain(x: Float[Tensor, "n n"]) -> Tensor: return x + 1
+async def later(x: Float[Tensor, "n n"]) -> Tensor: return x + 1
+def each(x: Float[Tensor, "n n"]): yield x + 1
+def method(self, x: Float[Tensor, "n n"]) -> Tensor: return x + 1
+def read(self) -> Float[Tensor, "n n"]: return self.x
+@dataclasses.dataclass
+class Batch:
+    x: Float[Tensor, "n n"]
+
+made = Contract("plain", clauses=[require(lambda n: n > 4)])
+init = Batch.__init__
+assert all(contract(f) is f for f in (plain, later, each, method))
+assert contract(made)(plain) is plain and contract(check_returns=True)(plain) is plain
+assert contract(staticmethod(plain)).__func__ is plain and contract(classmethod(method)).__func__ is method
+assert contract(property(read)).fget is read
+assert contract(Batch) is Batch and Batch.__init__ is init
+guards = []
+for function in (plain, contract(made)(plain)):
+    torch._dynamo.reset()
+    guards.append(len(torch._dynamo.explain(function)(torch.zeros(2, 3)).out_guards))
+assert guards[0] == guards[1] > 0
+print("nothing left")
+"""
+
+
+def test_off_at_import_leaves_nothing_to_call_or_to_trace() -> None:
+    assert run(NOTHING_LEFT, {**os.environ, "TENSORPACT": "off"}) == "nothing left"
+
+
 class TestBackend:
     """The backend in force."""
 

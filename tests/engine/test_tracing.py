@@ -135,6 +135,24 @@ def test_off_leaves_nothing_to_trace() -> None:
         assert compiled(*arguments()[:2], T(3)).shape == (2, 8, 64)
 
 
+def traced(function: Any) -> tuple[int, int, set[str]]:
+    """Graphs, operations in them, and names that Dynamo guards on."""
+    torch._dynamo.reset()
+    seen = torch._dynamo.explain(function)(*arguments()[:3])
+    assert seen.graph_break_count == 0
+    return seen.graph_count, seen.op_count, {guard.name for guard in seen.out_guards or ()}
+
+
+def test_off_adds_nothing_but_the_switch_to_what_is_guarded_on() -> None:
+    graphs, operations, names = traced(plain)
+    with tensorpact.enforcement("off"):
+        off = traced(contract(plain))
+    assert off[:2] == (graphs, operations)
+    assert off[2] - names == {"G['_modes']", "G['_modes'].current", "G['_body']"}
+    on = traced(contract(plain))
+    assert on[:2] == (graphs, operations)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_export(strict: bool) -> None:
     batch = torch.export.Dim("batch", min=2, max=64)

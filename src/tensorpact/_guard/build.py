@@ -10,6 +10,7 @@ import torch
 
 import tensorpact._modes as modes
 from tensorpact._annotations import EMPTY, Parameter
+from tensorpact._dims import DimKind
 from tensorpact._results import Kind, kind_of
 
 from .containers import write_container
@@ -61,6 +62,7 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
             "        except Exception:",
             f"            {p}known = None",
             f"        if {p}known:",
+            f"            {p}memory.matched = True",
             f"            {returned}",
         ]
     tail = [
@@ -123,14 +125,28 @@ def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
     dims = "".join(f"{writer.dim(n)}, " for n in match.kept)
     learnt = [", ".join(group) + ("," if len(group) == 1 else "") for group in (required, optional)]
     text = [f"            {known} = (", f"                {tests}", "            )"]
+    size = _first_size(writer)
+    # A symbolic size may be neither kept nor compared: that would narrow it.
+    plain = f" and {writer.builtin(type)}({size}) is {writer.builtin(int)}" if size else ""
+    changed = [f"            if {size} != {p}memory.size:", f"                {p}memory.change({size})"] if size else []
     learn = [
-        f"        if not {p}is_tracing():",
-        f"            if {p}memory.misses >= {p}memory.patience:",
+        f"        if not {p}is_tracing(){plain}:",
+        *changed,
+        f"            {'elif' if size else 'if'} {p}memory.misses >= {p}memory.patience:",
         f"                {p}memory.learn(({learnt[0]}), ({learnt[1]}), ({dims}))",
         "            else:",
         f"                {p}memory.misses += 1",
     ]
     return text, learn
+
+
+def _first_size(writer: Writer) -> str | None:
+    """Variable of the first size that the guard has read, None where it has read none."""
+    for parameter in writer.plan.required:
+        for dim in parameter.tensor.forms[0].dims if parameter.tensor else ():
+            if dim.kind is DimKind.NAMED and dim.name in writer.bound and dim.name not in writer.terms.contract.tied:
+                return writer.dim(dim.name)
+    return None
 
 
 def prefix_of(plan: GuardPlan) -> str:

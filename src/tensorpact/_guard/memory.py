@@ -21,10 +21,12 @@ from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Require, Rule, lam
 
 from .plan import GuardPlan, is_torch
 
-#: A signature is learnt at the call after this many that did not match: prefill shapes that never repeat cost little.
-PATIENCE = 12
-#: Each learning doubles the patience up to this, so that shapes which take turns do not pay for learning each other.
-MOST_PATIENCE = 96
+#: A signature is learnt at the call after this many in a row that did not match and had the same first size.
+PATIENCE = 4
+#: A signature that no call has matched doubles the patience for the next one, up to this.
+MOST_PATIENCE = 24
+#: So many changes of the first size without a match in between, and the signature is forgotten.
+CHANGES = 4
 #: What a rule may touch and still depend on the metadata of its tensors alone.
 _METADATA = frozenset({
     "shape", "dtype", "device", "ndim", "size", "stride", "numel", "dim", "is_cuda", "is_cpu", "is_meta", "layout",
@@ -40,24 +42,43 @@ _HARMLESS = frozenset({
 
 
 class Memory:
-    """Signatures of one guard.
+    """The signature that one guard remembers, and when it learns another.
+
+    A model calls with the same sizes layer after layer, until the batch changes: what repeats is learnt within a few
+    calls, what never repeats is soon not compared any more.
 
     Attributes:
         known: The remembered signature: a check of the required tensors, a check or None for each optional one, then
             the dims that rules still read. None while nothing is remembered.
-        misses: Passing calls that did not match, since the last learning.
+        matched: Whether a call has matched since the memory was last asked.
+        size: The first size of the last call that did not match.
+        misses: Passing calls in a row that did not match and had this first size.
         patience: How many of them are let pass before the next learning.
     """
 
-    __slots__ = ("known", "misses", "patience")
+    __slots__ = ("_changes", "_paid", "known", "matched", "misses", "patience", "size")
 
     def __init__(self) -> None:
         self.known: tuple[Any, ...] | None = None
+        self.matched = False
+        self.size: int | None = None
         self.misses = 0
         self.patience = PATIENCE
+        self._changes = 0
+        self._paid = True
+
+    def change(self, size: int) -> None:
+        """Take notice of a call that passed, did not match and has another first size than the last such call."""
+        self.size, self.misses = size, self.misses if self.misses < 0 else 1
+        if self.matched:
+            self._settle()
+            return
+        self._changes += 1
+        if self._changes >= CHANGES:
+            self.known = None
 
     def learn(self, required: tuple[Any, ...], optional: tuple[Any, ...], dims: tuple[Any, ...]) -> None:
-        """Remember the signature of a call that passed.
+        """Remember the signature of a call that passed, unless calls in between still match the one that is known.
 
         Args:
             required: Tensors that are always given.
@@ -65,12 +86,26 @@ class Memory:
             dims: Values that rules read on a match.
         """
         self.misses = 0
-        self.patience = min(2 * self.patience, MOST_PATIENCE)
+        if self.matched:
+            self._settle()
+            return
+        if not self._paid:
+            self.patience = min(2 * self.patience, MOST_PATIENCE)
+            if self.known is not None:
+                self.known = None
+                return
         if _TensorGuards is None or not all(_is_plain(t) for t in (*required, *optional) if t is not None):
-            self.misses = -100 * PATIENCE
+            self.misses = -300 * PATIENCE
             return
         checks = tuple(None if t is None else _check_of((t,)) for t in optional)
         self.known = (_check_of(required), *checks, *dims)
+        self._paid, self._changes = False, 0
+        # Whether it pays shows within the next few calls.
+        self.misses = self.patience - PATIENCE
+
+    def _settle(self) -> None:
+        """What is known has been of use since the memory was last asked."""
+        self.matched, self._paid, self._changes, self.patience = False, True, 0, PATIENCE
 
 
 def _is_plain(tensor: Any) -> bool:
