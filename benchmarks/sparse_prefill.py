@@ -191,8 +191,8 @@ def warm(kind, shape, candidate):
     torch.cuda.synchronize()
 
 
-def warm_all(jobs, workers, deadline):
-    """Compile all candidates in parallel processes."""
+def warm_all(warm, jobs, workers, deadline):
+    """Compile all candidates in parallel processes, by calling ``warm`` with each job."""
     context = multiprocessing.get_context("spawn")
     begin = time.monotonic()
     pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
@@ -291,7 +291,7 @@ def main():
         plan += [(kind, shape, candidates_for(kind, shape, options)) for shape in shapes]
     jobs = {(kind, shape[1:3], c.source, c.tile): (kind, shape, c) for kind, shape, found in plan for c in found}
     if options.workers:
-        warm_all(list(jobs.values()), options.workers, deadline - options.budget_s / 2)
+        warm_all(warm, list(jobs.values()), options.workers, deadline - options.budget_s / 2)
     limits = ceilings()
     print(torch.cuda.get_device_name(), "torch", torch.__version__, "triton", triton.__version__, limits, flush=True)
     rows = []

@@ -22,11 +22,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from tensorpact_kernels._gluon import barrier
 from tensorpact_kernels.sparse_prefill.device_hopper import (
     COUNTS,
     LISTS,
     LOWEST,
-    barrier,
     gather,
     indices_of,
     span,

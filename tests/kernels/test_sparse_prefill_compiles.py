@@ -7,9 +7,10 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402  triton may be missing
 from triton.compiler import ASTSource  # noqa: E402
 
+from tensorpact_kernels._launching import padded  # noqa: E402
 from tensorpact_kernels.sparse_prefill import device, device_split  # noqa: E402
 from tensorpact_kernels.sparse_prefill.launch import decode_config, prefill_config  # noqa: E402
-from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine_columns, padded  # noqa: E402
+from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine_columns  # noqa: E402
 
 try:
     from triton.experimental.gluon._runtime import GluonASTSource

@@ -15,12 +15,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from tensorpact_kernels._gluon import barrier, copy_to_shared
 from tensorpact_kernels.sparse_prefill.device_hopper import (
     COUNTS,
     LISTS,
     LOWEST,
-    barrier,
-    copy_to_shared,
     gather,
     indices_of,
     share_of,

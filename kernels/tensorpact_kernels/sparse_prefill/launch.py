@@ -6,7 +6,6 @@ Nothing here reads a tensor's contents, so every launcher can run inside a CUDA 
 # Triton has no stubs, and the launch options are no parameters of the kernel.
 # pyright: reportMissingTypeStubs=false, reportCallIssue=false, reportUnknownVariableType=false
 
-import contextlib
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -14,8 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tensorpact_kernels._launching import multiprocessors, on_device, padded
 from tensorpact_kernels.sparse_prefill import launch_hopper
-from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, multiprocessors, padded, partials
+from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, partials
 
 LOG2_E = 1.4426950408889634
 
@@ -106,7 +106,7 @@ def sparse_prefill_triton(
     lse = torch.empty((tokens, heads), dtype=torch.float32, device=q.device) if return_lse else None
     if not tokens * heads:
         return out if lse is None else (out, lse)
-    with _on(q.device):
+    with on_device(q.device):
         if _takes_hopper(path, config, q, unified_kv, kv):
             prefix, extend = (kv_indices_prefix, kv_indptr_prefix), (kv_indices_extend, kv_indptr_extend)
             launch_hopper.attend(q, unified_kv, prefix, kv, extend, attn_sink, softmax_scale, out, lse, splits=1)
@@ -187,7 +187,7 @@ def sparse_decode_triton(
     lse = torch.empty((tokens, heads), dtype=torch.float32, device=q.device) if return_lse else None
     if not tokens * heads:
         return out if lse is None else (out, lse)
-    with _on(q.device):
+    with on_device(q.device):
         if kv_scales is None and _takes_hopper(path, config, q, unified_kv):
             lists = kv_indices, kv_indptr
             launch_hopper.attend(q, unified_kv, lists, None, None, attn_sink, softmax_scale, out, lse, kv_splits)
@@ -242,10 +242,3 @@ def _takes_hopper(path: Path | None, config: TileConfig | None, q: Tensor, *rows
     if path is None:
         return config is None and launch_hopper.applies(q, *rows)
     return path == "hopper"
-
-
-def _on(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Make the tensors' device current for the launch, where it is not."""
-    if device.type != "cuda" or device.index == torch.cuda.current_device():
-        return contextlib.nullcontext()
-    return torch.cuda.device(device)

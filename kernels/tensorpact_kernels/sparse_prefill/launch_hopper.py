@@ -3,15 +3,14 @@
 # Gluon has no stubs, and the launch options are no parameters of the kernel.
 # pyright: reportMissingTypeStubs=false, reportCallIssue=false, reportUnknownVariableType=false
 
-import functools
-import importlib
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, multiprocessors, partials
+from tensorpact_kernels._launching import multiprocessors, runs_on_hopper
+from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, partials
 
 HEAD_DIM = 512
 BLOCK_K = 64
@@ -40,7 +39,7 @@ def applies(q: Tensor, *rows: Tensor) -> bool:
         and q.dtype in (torch.bfloat16, torch.float16)
         and q.shape[2] == HEAD_DIM
         and not torch.compiler.is_compiling()
-        and _supported(q.device.index)
+        and runs_on_hopper("tensorpact_kernels.sparse_prefill.device_hopper_narrow", q.device.index)
         and all(_copies_in_vectors(tensor, q.dtype) for tensor in (q, *rows))
     )
 
@@ -120,19 +119,6 @@ def _kernel(*, narrow: bool) -> Any:
     from tensorpact_kernels.sparse_prefill import device_hopper, device_hopper_narrow
 
     return device_hopper_narrow.sparse_narrow_kernel if narrow else device_hopper.sparse_wide_kernel
-
-
-@functools.cache
-def _supported(index: int) -> bool:
-    # AMD's gfx90a calls itself (9, 0) too.
-    if torch.version.hip is not None or torch.cuda.get_device_capability(index) != (9, 0):
-        return False
-    try:
-        importlib.import_module("tensorpact_kernels.sparse_prefill.device_hopper_narrow")
-    except (ImportError, AttributeError):
-        # Gluon is experimental: a Triton that lacks it, or a name of it, has the portable kernels.
-        return False
-    return True
 
 
 def _copies_in_vectors(tensor: Tensor, dtype: torch.dtype) -> bool:

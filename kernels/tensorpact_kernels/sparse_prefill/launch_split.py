@@ -3,11 +3,12 @@
 # Triton has no stubs, and the launch options are no parameters of the kernel.
 # pyright: reportMissingTypeStubs=false, reportCallIssue=false, reportUnknownVariableType=false
 
-import functools
 import math
 
 import torch
 from torch import Tensor
+
+from tensorpact_kernels._launching import padded
 
 MAX_SPLITS = 64
 
@@ -18,7 +19,6 @@ _COMBINE_STEPS = 2
 # Two programs on one multiprocessor take this much longer than one.
 _PAIR = 1.6
 _COMBINE_ELEMENTS = 8192
-_INTERPRETED_MULTIPROCESSORS = 4
 
 
 def choose_splits(blocks: int, steps: int, multiprocessors: int, *, pairs: bool) -> int:
@@ -38,16 +38,6 @@ def choose_splits(blocks: int, steps: int, multiprocessors: int, *, pairs: bool)
         return busy * own if splits == 1 else busy * (own + _PARTIAL_STEPS) + _COMBINE_STEPS
 
     return min(range(1, max(1, min(steps, MAX_SPLITS)) + 1), key=cost)
-
-
-def multiprocessors(device: torch.device) -> int:
-    """Return how many multiprocessors the device has."""
-    return _multiprocessors(device.index) if device.type == "cuda" else _INTERPRETED_MULTIPROCESSORS
-
-
-def padded(size: int) -> int:
-    """Return the next power of two that a matrix instruction accepts."""
-    return max(16, 1 << (size - 1).bit_length())
 
 
 def partials(q: Tensor, splits: int) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -109,8 +99,3 @@ def combine(
         num_warps=4,
         **options,
     )
-
-
-@functools.cache
-def _multiprocessors(index: int) -> int:
-    return torch.cuda.get_device_properties(index).multi_processor_count

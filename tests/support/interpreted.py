@@ -1,0 +1,58 @@
+"""Runs a script of cases in Triton's interpreter, in a process of its own: Triton chooses it once, at import.
+
+The script holds ``CASES``, a dict from a name to a function and its keyword arguments, and ends with
+``interpreted.main(CASES)``, which prints one JSON line a case.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import traceback
+
+import numpy as np
+import triton
+
+
+def loops_work():
+    """Triton's interpreter before 3.7 takes int() of one-element arrays, which newer NumPy refuses."""
+    if tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 7):
+        return True
+    try:
+        int(np.zeros(1, dtype=int))
+    except TypeError:
+        return False
+    return True
+
+
+def case_names(script):
+    """Return the names of a script's cases, without running them."""
+    spec = importlib.util.spec_from_file_location(script.stem, script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return list(module.CASES)
+
+
+def run(script, timeout=300):
+    """Return the error text of each case that ran, None where it passed, and what the process said on stderr."""
+    environment = os.environ | {
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {line["case"]: line["error"] for line in lines} | {"stderr": done.stderr}
+
+
+def main(cases):
+    """Run every case and print what became of it."""
+    for name, (function, arguments) in cases.items():
+        try:
+            function(**arguments)
+            error = None
+        except Exception:  # noqa: BLE001  the report is the result
+            error = traceback.format_exc()
+        print(json.dumps({"case": name, "error": error}), flush=True)  # noqa: T201
