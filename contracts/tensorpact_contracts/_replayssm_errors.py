@@ -32,7 +32,7 @@ INDICES_RANK = _documented(
     "`ssm_state_indices` must be 1D for packed decode (got ndim={ssm_state_indices.ndim}).",
 )
 OUT_LAYOUT = _documented("out-layout", ValueError, "`out` must be contiguous.")
-DEVICES = _documented("devices-differ", ValueError, "All inputs must be on the same device.")
+DEVICES = _documented("inputs-on-several-devices", ValueError, "All inputs must be on the same device.")
 BATCH_SIZES = _documented(
     "batch-sizes-differ",
     ValueError,
@@ -146,7 +146,7 @@ POOL_OVERLAP = _documented(
     "State and rings must not share memory; overlapped by another of them: {names}.",
 )
 REQUIRES_CUDA = _documented(
-    "requires-cuda-or-hip-tensors",
+    "kda-requires-cuda-or-hip-tensors",
     RuntimeError,
     "Triton KDA decode requires CUDA/HIP tensors (got {mixed_qkv.device}).",
 )

@@ -8,6 +8,7 @@ import torch
 
 from ._call import Broken, Call, Status, Unknown
 from ._errors import ContractDefinitionError, DocumentedError
+from ._overlap import shares_bytes
 from ._terms import Axis, Obligation, Step, flat
 from .clauses import (
     AnyOf,
@@ -280,25 +281,6 @@ def _no_overlap(call: Call, clause: Clause, step: Step) -> Status:
     first, tensor = given[0]
     shared = tuple(n for n, t in given[1:] if shares_bytes(tensor, t))
     return Broken(shared, f"{first}: shares memory with {', '.join(shared)}") if shared else None
-
-
-def shares_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether the byte ranges of two tensors meet; false for tensors without an address and while tracing."""
-    if torch.compiler.is_compiling() or one.device != other.device or one.is_meta:
-        return False
-    try:
-        a, b = _byte_range(one), _byte_range(other)
-    except (RuntimeError, NotImplementedError):
-        return False
-    return a[0] < b[1] and b[0] < a[1] and 0 not in (a[0], b[0])
-
-
-def _byte_range(tensor: torch.Tensor) -> tuple[int, int]:
-    start = tensor.data_ptr()
-    if tensor.numel() == 0:
-        return start, start
-    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + (reach + 1) * tensor.element_size()
 
 
 def _together(call: Call, clause: Clause, step: Step) -> Status:

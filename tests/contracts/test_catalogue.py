@@ -1,6 +1,7 @@
 """Finding and explaining documented errors: slug, id, message, traceback, fragment, near miss."""
 
 import itertools
+import math
 import os
 import re
 import subprocess
@@ -34,6 +35,13 @@ def slugs(query: str) -> list[str]:
 class Tensor(SimpleNamespace):
     """Stands for any argument of a template: it has every attribute that one reads."""
 
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
     def size(self, axis: int) -> int:
         return self.shape[axis]
 
@@ -48,9 +56,11 @@ class Anything(dict[str, Any]):
             "name": names.split(",")[0],
             "names": names,
             "softmax_scale": (float("nan"), -1)[number],
+            "a_shape": tensor.shape,
         }
         for name in error.names:
-            values.setdefault(name, tensor if name[0].islower() and name not in error.fields else 7 + number)
+            is_tensor = f"{name}." in error.template or (name[0].islower() and name not in error.fields)
+            values.setdefault(name, tensor if is_tensor else 7 + number)
         super().__init__(values)
 
 

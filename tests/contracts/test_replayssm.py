@@ -513,7 +513,7 @@ def test_classes_are_the_documented_ones():
     }
     assert {slug for slug, kind in classes.items() if kind is RuntimeError} == {
         "a-rows",
-        "requires-cuda-or-hip-tensors",
+        "kda-requires-cuda-or-hip-tensors",
     }
     assert set(classes.values()) == {ValueError, TypeError, RuntimeError}
 

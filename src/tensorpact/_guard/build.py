@@ -16,7 +16,7 @@ from tensorpact._results import Kind, kind_of
 from .containers import write_container
 from .memory import Memory, repeats
 from .plan import GuardPlan, is_required
-from .runtime import Miss, overlaps
+from .runtime import Miss, apart, lengths_of, still_apart
 from .statements import write_statement
 from .tensors import write_scalar, write_tensor, write_unremembered
 from .writer import ONES, GuardSource, Pending, Writer, call_text, signature_text, unless
@@ -117,12 +117,14 @@ def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
     match.stored = len(optional) + 1
     for index, clause, outer in again:
         write_statement(match, index, clause, outer)
-    written = [writer.var(n) for n in plan.terms.contract.mutates]
-    if len(written) > 1:
-        match.test(f"not {match.value('overlaps', overlaps)}({', '.join(written)})")
+    pairs, tensors = _pairs(writer)
+    if pairs:
+        match.test(f"{match.value('still_apart', still_apart)}({pairs}, {known}[-1], {tensors})")
     tests = f"\n{' ' * 16}and ".join(match.tests)
     writer.values |= {f"{p}memory": Memory(), f"{p}is_tracing": torch.compiler.is_dynamo_compiling}
     dims = "".join(f"{writer.dim(n)}, " for n in match.kept)
+    if pairs:
+        dims += f"{writer.value('lengths_of', lengths_of)}({tensors}), "
     learnt = [", ".join(group) + ("," if len(group) == 1 else "") for group in (required, optional)]
     text = [f"            {known} = (", f"                {tests}", "            )"]
     size = _first_size(writer)
@@ -194,9 +196,16 @@ def write_checks(w: Writer) -> None:
     for index, clause, outer in plan.statements:
         write_statement(w, index, clause, outer)
     write_later(w, set())
-    written = [terms.parameters[n] for n in terms.contract.mutates]
-    if len(written) > 1:
-        w.test(f"not {w.value('overlaps', overlaps)}({', '.join(w.var(p.name) for p in written)})")
+    pairs, tensors = _pairs(w)
+    if pairs:
+        w.test(f"{w.value('apart', apart)}({pairs}, {tensors})")
+
+
+def _pairs(w: Writer) -> tuple[str, str]:
+    """Pairs that share no memory, by position, and the variables they point into; empty where there are none."""
+    names = list(dict.fromkeys(n for pair in w.plan.apart for n in pair))
+    pairs = tuple((names.index(a), names.index(b)) for a, b in w.plan.apart)
+    return repr(pairs) if pairs else "", ", ".join(w.var(n) for n in names)
 
 
 def write_later(w: Writer, unknown: set[str]) -> None:

@@ -9,7 +9,7 @@ from tensorpact._dims import DimKind
 from tensorpact._hints import is_none
 from tensorpact._items import parts, read_items
 from tensorpact._terms import Terms
-from tensorpact.clauses import AnyOf, Clause, Let, Require, Rule, SameDtype, lambda_parameters
+from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Require, Rule, SameDtype, lambda_parameters
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -26,6 +26,7 @@ class GuardPlan:
         unread: Dims that nothing compares and no rule reads.
         implied: Parameters whose dtype an equality with another one proves.
         statements: Clauses that add something, in order, each with the condition around it.
+        apart: Pairs of parameters that may share no memory in any call.
         interpreted: Whether the signature binds dims in ways that straight-line code does not cover.
     """
 
@@ -38,6 +39,7 @@ class GuardPlan:
     unread: frozenset[str]
     implied: frozenset[str]
     statements: tuple[tuple[int, Clause, Rule | None], ...]
+    apart: tuple[tuple[str, str], ...]
     interpreted: bool
 
 
@@ -84,6 +86,7 @@ def make_plan(terms: Terms) -> GuardPlan:
         frozenset(_unread(terms)),
         frozenset(_implied(terms, statements)),
         statements,
+        tuple(dict.fromkeys(_apart(terms, statements))),
         interpreted,
     )
 
@@ -173,6 +176,14 @@ def _statements(terms: Terms) -> Iterator[tuple[int, Clause, Rule | None]]:
                 yield step.index, member, clause.when
         else:
             yield step.index, clause, None
+
+
+def _apart(terms: Terms, statements: tuple[tuple[int, Clause, Rule | None], ...]) -> Iterator[tuple[str, str]]:
+    for _, clause, outer in statements:
+        if isinstance(clause, NoOverlap) and clause.when is None and outer is None:
+            yield from ((clause.names[0], other) for other in clause.names[1:])
+    written = terms.contract.mutates
+    yield from ((name, other) for i, name in enumerate(written) for other in written[i + 1 :])
 
 
 def _implied(terms: Terms, statements: tuple[tuple[int, Clause, Rule | None], ...]) -> Iterator[str]:

@@ -7,8 +7,8 @@ import torch
 
 from tensorpact._annotations import Parameter, array_dtype
 from tensorpact._dims import Dim
-from tensorpact._evaluation import shares_bytes
 from tensorpact._fitting import form_fits, is_array
+from tensorpact._overlap import byte_length, shares_bytes
 from tensorpact.constraints import OneOf
 
 
@@ -99,9 +99,24 @@ def first_overlaps(*values: Any) -> bool:
     return isinstance(first, torch.Tensor) and any(shares_bytes(first, t) for t in _tensors(values[1:]))
 
 
-def overlaps(*values: Any) -> bool:
-    given = _tensors(values)
-    return any(shares_bytes(a, b) for i, a in enumerate(given) for b in given[i + 1 :])
+def apart(pairs: tuple[tuple[int, int], ...], *values: Any) -> bool:
+    """Whether the values of each pair, by position, share no memory."""
+    return torch.compiler.is_compiling() or still_apart(pairs, lengths_of(*values), *values)
+
+
+def lengths_of(*values: Any) -> tuple[int, ...]:
+    """Bytes that each value reaches over, which its sizes and strides settle."""
+    return tuple([byte_length(v) for v in values])
+
+
+def still_apart(pairs: tuple[tuple[int, int], ...], lengths: tuple[int, ...], *values: Any) -> bool:
+    """As ``apart``, where the lengths are known."""
+    starts = [v.data_ptr() if n else 0 for v, n in zip(values, lengths, strict=True)]
+    for i, j in pairs:
+        one, other = starts[i], starts[j]
+        if one < other + lengths[j] and other < one + lengths[i] and shares_bytes(values[i], values[j]):
+            return False
+    return True
 
 
 def writable(tensor: Any) -> bool:

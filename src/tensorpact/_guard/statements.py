@@ -71,8 +71,8 @@ def _statement_tests(w: Writer, index: int, clause: Clause, limited: bool) -> li
         return [f"({' + '.join(f'({n} is not None)' for n in names)}) <= 1"]
     if isinstance(clause, (SameDtype, SameDevice)):
         return _equal_tests(w, clause, limited or clause.when is not None)
-    if isinstance(clause, NoOverlap):
-        return [f"not {w.value('first_overlaps', first_overlaps)}({', '.join(names)})"] if len(names) > 1 else []
+    if isinstance(clause, NoOverlap) and (limited or clause.when is not None) and len(names) > 1:
+        return [f"not {w.value('first_overlaps', first_overlaps)}({', '.join(names)})"]
     return []
 
 
