@@ -13,7 +13,7 @@ from ._fitting import Size, broadcastable, fits, form_fits, is_array
 from ._terms import Axis, Obligation, Terms
 from ._types import describe_hint
 from ._wording import axes_text, axis_text, rank_text, sizes_text
-from .constraints import OneOf
+from .constraints import OneOf, SameDtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,11 @@ class Unknown:
 Status = Broken | Unknown | None
 
 
+def unequal_dtype(name: str, dtype: Any, first: str, wanted: Any) -> Broken:
+    """What is broken where two tensors should have one dtype."""
+    return Broken((name,), f"{name}: dtype is {dtype}, but {first} has {wanted}", TypeError)
+
+
 class Call:
     """Arguments of one call against the terms.
 
@@ -69,13 +74,19 @@ class Call:
         self.sources: dict[str, tuple[str, Axis | None]] = {}
         self.unbound: dict[str, tuple[Obligation, ...]] = {}
         self.lets: dict[str, Any] = {}
+        #: Dtype variables: who gave each its dtype, and which.
+        self.dtypes: dict[str, tuple[str, Any]] = {}
         self._status: dict[Obligation, Status] = {}
         self._tensors: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...] | None] = {}
         if scope is not None:
             self.dims.update(scope.dims)
             self.sources.update(scope.sources)
+            self.dtypes.update(scope.dtypes)
         self._bind()
+        for name, variable in ((p.name, v) for p in terms.tensors if p.tensor for v in p.tensor.dtype_variables()):
+            if self.tensor(name) is not None:
+                self.dtypes.setdefault(variable, (name, self.tensor(name).dtype))
 
     def tensor(self, name: str) -> Any:
         """The argument where it is an array of the annotated class, else None."""
@@ -229,6 +240,9 @@ class Call:
             return self._dtype(obligation)
         if obligation.kind == "constraint":
             constraint = spec.constraints[obligation.index]
+            if isinstance(constraint, SameDtype):
+                first, wanted = self.dtypes[constraint.variable]
+                return None if tensor.dtype == wanted else unequal_dtype(name, tensor.dtype, first, wanted)
             try:
                 if isinstance(constraint, OneOf) or constraint.holds(tensor):
                     return None

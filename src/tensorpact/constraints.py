@@ -7,7 +7,17 @@ import torch
 
 from ._errors import ContractDefinitionError
 
-__all__ = ["Aligned", "Constraint", "Contiguous", "DenseInner", "DenseLast", "OnDevice", "OneOf", "Reach32"]
+__all__ = [
+    "Aligned",
+    "Constraint",
+    "Contiguous",
+    "DenseInner",
+    "DenseLast",
+    "OnDevice",
+    "OneOf",
+    "Reach32",
+    "SameDtype",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +154,34 @@ class OneOf(Constraint):
 
     def reason(self, tensor: torch.Tensor) -> str:
         return f"dtype is {tensor.dtype}, not {' or '.join(str(d) for d in self.dtypes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SameDtype(Constraint):
+    """All tensors of a call under one variable have one dtype: a dtype variable, as a dim name is a size variable.
+
+    Attributes:
+        variable: Name that the tensors share; it means nothing outside the call.
+    """
+
+    settled: ClassVar[bool] = True
+
+    variable: str
+
+    def __post_init__(self) -> None:
+        name: object = self.variable
+        if not (isinstance(name, str) and name.isidentifier()):
+            raise ContractDefinitionError(f"SameDtype({name!r}): a dtype variable is a name such as 'T'")
+
+    @property
+    def kind(self) -> Literal["layout", "device", "dtype"]:
+        return "dtype"
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return True  # one tensor alone agrees with itself; whoever judges a call compares all of them
+
+    def reason(self, tensor: torch.Tensor) -> str:
+        return f"dtype is {tensor.dtype}, which others of {self.variable} do not have"
 
 
 def _address(tensor: Any) -> int:

@@ -61,6 +61,7 @@ SURFACE = {
         "OnDevice",
         "OneOf",
         "Reach32",
+        "SameDtype",
     ],
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._dims import Dim, DimKind
 from tensorpact._fitting import broadcastable
-from tensorpact.constraints import Constraint, Contiguous, DenseLast, OnDevice, OneOf
+from tensorpact.constraints import Constraint, Contiguous, DenseLast, OnDevice, OneOf, SameDtype
 
 from .plan import is_required, is_torch, reads_unsure
 from .runtime import DtypeFits, FormFits, Solve, WithArguments, writable
@@ -45,7 +45,7 @@ def write_tensor(w: Writer, parameter: Parameter) -> None:
         else:
             _write_variadic(w, parameter)
     for i, constraint in enumerate(spec.constraints):
-        if not isinstance(constraint, OneOf):
+        if not isinstance(constraint, (OneOf, SameDtype)):
             w.test(_constraint_text(w, parameter, constraint, i))
     if name in w.terms.contract.mutates:
         stays = w.value("writable", writable)
