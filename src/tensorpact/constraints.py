@@ -44,6 +44,11 @@ class Constraint:
         raise NotImplementedError
 
 
+def has_strides(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is memory with strides, and no sparse or blocked format."""
+    return tensor.layout in (torch.strided, torch.jagged)
+
+
 @dataclass(frozen=True, slots=True)
 class DenseLast(Constraint):
     """The last axis has stride 1, or no stride that is ever used: one element, or none in the whole tensor.
@@ -59,6 +64,8 @@ class DenseLast(Constraint):
     def holds(self, tensor: torch.Tensor) -> bool:
         if tensor.ndim == 0:
             return True
+        if not has_strides(tensor):
+            return False
         return tensor.stride(-1) == 1 or (not self.strict and (tensor.shape[-1] <= 1 or tensor.numel() == 0))
 
     def reason(self, tensor: torch.Tensor) -> str:
@@ -91,6 +98,8 @@ class DenseInner(Constraint):
     axes: int
 
     def holds(self, tensor: torch.Tensor) -> bool:
+        if not has_strides(tensor):
+            return False
         expected = 1
         inner = range(tensor.ndim - 1, max(tensor.ndim - self.axes, 0) - 1, -1)
         for axis in inner:
@@ -222,7 +231,7 @@ class Reach32(Constraint):
     settled: ClassVar[bool] = True
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        return self._reach(tensor) < 2**31
+        return has_strides(tensor) and self._reach(tensor) < 2**31
 
     def _reach(self, tensor: torch.Tensor) -> int:
         if tensor.numel() == 0:
