@@ -15,7 +15,7 @@ from ._dims import Dim, parse_shape
 from ._errors import ContractDefinitionError
 from ._hints import is_none, is_tensor_hint, members
 from ._items import is_nested, starred_hint
-from .constraints import Constraint, OneOf
+from .constraints import Constraint, OneOf, SameDtype
 
 EMPTY = inspect.Parameter.empty
 _FLOATS = frozenset(cast("tuple[str, ...]", cast(Any, Float).dtypes))
@@ -111,6 +111,10 @@ class TensorSpec:
             return None
         allowed = dict.fromkeys(d for f in self.forms for d in f.torch_dtypes())
         return tuple(d for d in allowed if all(d in limit for limit in limits))
+
+    def dtype_variables(self) -> tuple[str, ...]:
+        """Names of the dtype variables that the tensor is under."""
+        return tuple(c.variable for c in self.constraints if isinstance(c, SameDtype))
 
     def describe(self) -> str:
         """The forms as text: ``[slots, H, L, K]``, joined by ``or``."""
@@ -217,8 +221,9 @@ def read_hint(name: str, hint: Any, owner: str, kind: Any = None, default: Any =
             f"{label}: {constraints[0]!r} looks at torch tensors; {foreign_arrays[0]!r} is another array class"
         )
     tensor = TensorSpec(tuple(forms), tuple(constraints)) if forms else None
-    if tensor is not None and tensor.dtypes() == ():
-        raise ContractDefinitionError(f"{label}: {tensor.constraints!r} leaves no dtype that the hint allows")
+    if tensor is not None and not foreign_arrays and tensor.dtypes() == ():
+        what = repr(tensor.constraints) if constraints else "torch"
+        raise ContractDefinitionError(f"{label}: {what} leaves no dtype that the hint allows")
     extra: Any = EMPTY
     if validators:
         array: Any = forms[0].array_type

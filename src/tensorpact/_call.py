@@ -9,11 +9,11 @@ import torch
 from ._annotations import TensorForm, array_dtype
 from ._dims import Dim, DimKind
 from ._errors import ContractDefinitionError
-from ._fitting import Size, broadcastable, fits, form_fits, is_array
+from ._fitting import Size, broadcastable, fits, form_fits, has_no_sizes, is_array, is_sharded
 from ._terms import Axis, Obligation, Terms
 from ._types import describe_hint
 from ._wording import axes_text, axis_text, rank_text, sizes_text
-from .constraints import OneOf
+from .constraints import OneOf, SameDtype, has_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,20 @@ class Unknown:
 Status = Broken | Unknown | None
 
 
+def _odd_tensor(name: str, value: Any) -> str:
+    """Why a tensor is none that the annotation means."""
+    if has_no_sizes(value):
+        return "is a nested tensor of layout torch.strided, which has no sizes; layout=torch.jagged has"
+    local = f"`{name}.to_local()` of shape {list(value.to_local().shape)}"
+    whole = "or annotate the whole with the class DTensor"
+    return f"is a DTensor, {list(value.shape)} over all devices; pass the local shard, {local}, {whole}"
+
+
+def unequal_dtype(name: str, dtype: Any, first: str, wanted: Any) -> Broken:
+    """What is broken where two tensors should have one dtype."""
+    return Broken((name,), f"{name}: dtype is {dtype}, but {first} has {wanted}", TypeError)
+
+
 class Call:
     """Arguments of one call against the terms.
 
@@ -69,13 +83,19 @@ class Call:
         self.sources: dict[str, tuple[str, Axis | None]] = {}
         self.unbound: dict[str, tuple[Obligation, ...]] = {}
         self.lets: dict[str, Any] = {}
+        #: Dtype variables: who gave each its dtype, and which.
+        self.dtypes: dict[str, tuple[str, Any]] = {}
         self._status: dict[Obligation, Status] = {}
         self._tensors: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...] | None] = {}
         if scope is not None:
             self.dims.update(scope.dims)
             self.sources.update(scope.sources)
+            self.dtypes.update(scope.dtypes)
         self._bind()
+        for name, variable in ((p.name, v) for p in terms.tensors if p.tensor for v in p.tensor.dtype_variables()):
+            if self.tensor(name) is not None:
+                self.dtypes.setdefault(variable, (name, self.tensor(name).dtype))
 
     def tensor(self, name: str) -> Any:
         """The argument where it is an array of the annotated class, else None."""
@@ -229,13 +249,18 @@ class Call:
             return self._dtype(obligation)
         if obligation.kind == "constraint":
             constraint = spec.constraints[obligation.index]
+            if isinstance(constraint, SameDtype):
+                first, wanted = self.dtypes[constraint.variable]
+                return None if tensor.dtype == wanted else unequal_dtype(name, tensor.dtype, first, wanted)
             try:
                 if isinstance(constraint, OneOf) or constraint.holds(tensor):
                     return None
-                return Broken((name,), f"{name}: {constraint.reason(tensor)}")
+                told = constraint.kind != "layout" or has_strides(tensor)
             except (RuntimeError, NotImplementedError):
-                # Sparse and nested tensors have no strides to ask for.
-                return Broken((name,), f"{name}: layout is {tensor.layout}, which has none of what {constraint} asks")
+                told = False  # compressed sparse tensors raise where they are asked for strides
+            if told:
+                return Broken((name,), f"{name}: {constraint.reason(tensor)}")
+            return Broken((name,), f"{name}: layout is {tensor.layout}, which has none of what {constraint} asks")
         if obligation.kind == "written":
             return self._written(name, tensor)
         if obligation.kind == "axes":
@@ -259,6 +284,8 @@ class Call:
             return None
         if checks.other is not None and checks.other(value):
             return None
+        if parameter.tensor is not None and (is_sharded(value) or has_no_sizes(value)):
+            return Broken((parameter.name,), f"{parameter.name}: {_odd_tensor(parameter.name, value)}", TypeError)
         wanted: list[str] = []
         if parameter.tensor is not None:
             form = parameter.tensor.forms[0]
@@ -293,6 +320,8 @@ class Call:
     def _written(self, name: str, tensor: Any) -> Status:
         if not isinstance(tensor, torch.Tensor):
             return None
+        if not has_strides(tensor):
+            return Broken((name,), f"{name}: is written, but its layout {tensor.layout} has no strides")
         for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
             if size > 1 and stride == 0:
                 return Broken((name,), f"{name}: is written, but axis {axis} of size {size} has stride 0", axis=axis)

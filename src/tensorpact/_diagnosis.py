@@ -11,6 +11,7 @@ from ._call import Broken, Call
 from ._errors import ArgumentInfo, Binding, ContractViolation, DocumentedError, violation_class
 from ._evaluation import Violation, apply_rule, first_violation
 from ._expansion import expand_call
+from ._fitting import has_no_sizes
 from ._notes import Notes
 from ._rendering import WIDTH, Conflict, Facts, Table, table_of
 from ._suggestions import suggest
@@ -107,6 +108,9 @@ def _argument(call: Call, name: str) -> ArgumentInfo:
 
 
 def _tensor(name: str, expected: str, value: torch.Tensor) -> ArgumentInfo:
+    if has_no_sizes(value):
+        text = f"nested {str(value.dtype).removeprefix('torch.')} of {value.size(0)}"
+        return ArgumentInfo(name, expected, None, str(value.dtype), str(value.device), None, text)
     shape, dtype, device = tuple(value.shape), _named(value.dtype), _named(value.device)
     strides, tail = None, ""
     try:

@@ -23,6 +23,7 @@ from ._guard import GuardPlan, make_plan
 from ._reference import Reference
 from ._results import Kind, kind_of, result_hint, wrap
 from ._returns import ReturnCheck
+from ._scopes import asks_hints, in_scope
 from ._terms import Terms
 
 P = ParamSpec("P")
@@ -63,6 +64,17 @@ class Entry:
         self._reference: Reference | None = None
         self._returns: ReturnCheck | None = None
         self._function: weakref.ref[FunctionType] | None = None
+        self._asks_hints = self.kind == "plain" and asks_hints(body)
+        self._scoped: Callable[..., Any] | None = None
+
+    @property
+    def called(self) -> Callable[..., Any]:
+        """What a right call runs: the body, in a jaxtyping context of its own where it asks for one."""
+        if not self._asks_hints:
+            return self.body
+        if self._scoped is None or getattr(self._scoped, "__wrapped__", None) is not self.body:
+            self._scoped = in_scope(self.body, self.terms)
+        return self._scoped
 
     @property
     def ready(self) -> bool:
@@ -185,7 +197,7 @@ class Entry:
             raise_error(check(result, scope))
             return result
 
-        return wrap(self.kind, self.body(*args, **kwargs), checked)
+        return wrap(self.kind, self.called(*args, **kwargs), checked)
 
     @property
     def reference(self) -> Reference:
@@ -208,9 +220,9 @@ class Entry:
     def _compile(self, built: "Built") -> FunctionType:
         source = built.source
         p = _guard.prefix_of(built.plan)
-        body: Callable[..., Any] = self.body
-        if self.check_returns:
-            body = self._with_return_check
+        # What a tracer sees of a method before its first call needs no context: none can be traced.
+        inner = self.called if built is self._built else self.body
+        body: Callable[..., Any] = self._with_return_check if self.check_returns else inner
         return cast(
             FunctionType,
             _guard.build(source, {f"{p}body": body, f"{p}reference": self.call_checked, f"{p}diagnose": self.diagnose}),
@@ -291,13 +303,20 @@ def _decorate(
         ]
         return property(*parts, doc=function.__doc__)
     if isinstance(function, type):
-        if disabled:
+        if disabled or getattr(function, "__no_type_check__", False):
             return function
         return contract_dataclass(function, lambda check: _decorate(check, contract, check_returns, local))
     if not isinstance(function, FunctionType):
         raise ContractDefinitionError(f"{function!r} is no Python function")
-    if entry_of(function) is not None:
-        if contract is not None or check_returns:
+    if getattr(function, "__no_type_check__", False):
+        if contract is not None:
+            raise ContractDefinitionError(
+                f"{function.__qualname__} has a contract and @no_type_check; it is one of them"
+            )
+        return function
+    known = entry_of(function)
+    if known is not None:
+        if contract not in (None, known.contract) or check_returns > known.check_returns:
             raise ContractDefinitionError(
                 f"{function.__qualname__} has a contract already; give all of it to one decorator"
             )

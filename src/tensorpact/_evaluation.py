@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ._call import Broken, Call, Status, Unknown
+from ._call import Broken, Call, Status, Unknown, unequal_dtype
 from ._errors import ContractDefinitionError, DocumentedError
 from ._overlap import shares_bytes
 from ._terms import Axis, Obligation, Step, flat
@@ -247,28 +247,16 @@ def _given(call: Call, clause: Clause) -> list[tuple[str, Any]]:
 
 
 def _same_dtype(call: Call, clause: Clause, step: Step) -> Status:
-    return _equal(_given(call, clause), "dtype", TypeError)
+    given = _given(call, clause)
+    first, wanted = (given[0][0], given[0][1].dtype) if given else ("", None)
+    return _merge([unequal_dtype(n, t.dtype, first, wanted) for n, t in given if t.dtype != wanted])
 
 
 def _same_device(call: Call, clause: Clause, step: Step) -> Status:
-    return _equal(_given(call, clause), "device", ValueError)
-
-
-def _equal(given: list[tuple[str, Any]], what: str, documented: type[Exception]) -> Status:
-    if not given:
-        return None
-    first, reference = given[0][0], getattr(given[0][1], what)
-    verb = "dtype is" if what == "dtype" else "is on"
-    failing = [
-        Broken(
-            (name,),
-            f"{name}: {verb} {getattr(tensor, what)}, but {first} {'has' if what == 'dtype' else 'is on'} {reference}",
-            documented,
-        )
-        for name, tensor in given[1:]
-        if getattr(tensor, what) != reference
-    ]
-    return _merge(failing)
+    given = _given(call, clause)
+    first, wanted = (given[0][0], given[0][1].device) if given else ("", None)
+    texts = [(n, f"{n}: is on {t.device}, but {first} is on {wanted}") for n, t in given if t.device != wanted]
+    return _merge([Broken((name,), text) for name, text in texts])
 
 
 def _no_overlap(call: Call, clause: Clause, step: Step) -> Status:

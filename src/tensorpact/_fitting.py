@@ -1,9 +1,11 @@
-"""Whether sizes fit axes: one axis, a shape that broadcasts, a whole form."""
+"""Whether a value is an array of a form, and whether its sizes fit: one axis, a shape that broadcasts, a whole form."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from ._annotations import TensorForm
+import torch
+
+from ._annotations import TensorForm, is_torch_class
 from ._dims import Dim, DimKind
 
 Size = int | tuple[int, ...]
@@ -26,7 +28,31 @@ def is_array(form: TensorForm, value: Any) -> bool:
     """Whether a value is an array of the class that a form names."""
     if form.array_type is Any:
         return is_array_like(value)
-    return isinstance(value, form.array_type)
+    if not isinstance(value, form.array_type) or has_no_sizes(value):
+        return False
+    return not (is_local_class(form.array_type) and is_sharded(value))
+
+
+def has_no_sizes(value: Any) -> bool:
+    """Whether a value is a nested tensor of the old layout, which ends every question for its sizes with an error."""
+    return isinstance(value, torch.Tensor) and value.is_nested and value.layout is torch.strided
+
+
+def is_local_class(array_type: Any) -> bool:
+    """Whether an annotated class means the memory of one device: a torch class that is no ``DTensor``."""
+    return is_torch_class(array_type) and not hasattr(array_type, "to_local")
+
+
+def is_sharded(value: Any) -> bool:
+    """Whether a value is a ``DTensor``, whose shape is that of all devices together."""
+    # Told by what it has: torch.distributed stays unloaded.
+    kind = type(value)
+    return kind is not torch.Tensor and hasattr(kind, "to_local") and hasattr(kind, "placements")
+
+
+def is_local(value: Any) -> bool:
+    """Whether a value is a tensor that lies on one device."""
+    return type(value) is torch.nn.Parameter or (isinstance(value, torch.Tensor) and not is_sharded(value))
 
 
 def form_fits(form: TensorForm, shape: tuple[int, ...], dims: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:

@@ -23,19 +23,22 @@ class Items:
         container: Class that the value must be an instance of.
         members: Key and hint of each member; one member without a key where a hint repeats.
         required: Keys that a mapping with known keys must have.
+        key: Hint of the keys of a mapping; ``Any`` where it says nothing.
     """
 
     form: Literal["each", "fixed", "mapping", "fields", "keys"]
     container: Any
     members: tuple[tuple[str, Any], ...]
     required: tuple[str, ...] = ()
+    key: Any = Any
 
     def contained(self, value: Any) -> list[tuple[str, Any, Any]]:
         """Suffix, hint and value of every item; items that are missing or too many are left to :meth:`fits`."""
         if self.form == "each":
             return [(f"[{i}]", self.members[0][1], item) for i, item in enumerate(value)]
         if self.form == "mapping":
-            return [(f"[{key!r}]", self.members[0][1], item) for key, item in value.items()]
+            keys = [] if self.key is Any else [(f" key {key!r}", self.key, key) for key in value]
+            return [*keys, *((f"[{key!r}]", self.members[0][1], item) for key, item in value.items())]
         if self.form == "keys":
             return [(f"[{key!r}]", hint, value[key]) for key, hint in self.members if key in value]
         if self.form == "fields":
@@ -62,7 +65,8 @@ class Items:
     def templates(self) -> list[tuple[str, Any]]:
         """Suffix and hint of each kind of item."""
         if self.form in ("each", "mapping"):
-            return [("[]", self.members[0][1])]
+            keys = [] if self.key is Any else [(" keys", self.key)]
+            return [*keys, ("[]", self.members[0][1])]
         if self.form == "fixed":
             return [(f"[{i}]", hint) for i, (_, hint) in enumerate(self.members)]
         forms = {"fields": ".{}", "keys": "[{!r}]"}
@@ -103,7 +107,7 @@ def read_items(hint: Any, owner: str) -> Items | None:
     if origin in _REPEATED:
         return Items("each", origin, (("", arguments[0]),))
     if origin in _MAPPINGS:
-        return Items("mapping", origin, (("", arguments[1]),))
+        return Items("mapping", origin, (("", arguments[1]),), key=arguments[0])
     raise ContractDefinitionError(
         f"{owner}: tensors inside {hint!r} cannot be checked; lists, tuples, mappings and named tuples can"
     )

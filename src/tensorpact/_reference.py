@@ -21,7 +21,9 @@ _FAMILIES: dict[tuple[Any, ...], Any] = {}
 
 def _dtype_class(form: TensorForm) -> Any:
     """The jaxtyping dtype class of a form, widened by the dtypes that its family leaves out."""
-    if form.dtypes is None or tuple(form.dtype_class.dtypes) == form.dtypes:
+    own: Any = form.dtype_class.dtypes
+    # A hint that extends another one has the dtypes of both, whatever its own class says.
+    if form.dtypes is None or (isinstance(own, tuple) and own == form.dtypes):
         return form.dtype_class
     key = (form.dtype_class.__name__, form.dtypes)
     if key not in _FAMILIES:
@@ -102,6 +104,22 @@ def _form_text(spec: TensorSpec, form: TensorForm, loose: set[str], sure: set[st
     return " ".join(out)
 
 
+def _bindable(terms: Terms) -> tuple[set[str], dict[str, set[str]]]:
+    """Dims that stock may not judge, and for each tensor parameter those that the ones in front of it bind."""
+    loose = set(terms.lets) | set(terms.contract.tied) | set(terms.solved)
+    return loose, {p.name: names for p, names in _sure_names(terms)}
+
+
+def stock_axes(terms: Terms) -> dict[str, Any]:
+    """For each tensor parameter that binds dims, a hint of stock that binds them."""
+    loose, sure = _bindable(terms)
+    return {
+        p.name: _stock_form(p.tensor.forms[0], _form_text(p.tensor, p.tensor.forms[0], loose, sure[p.name]))
+        for p in terms.tensors
+        if p.tensor is not None and not p.tensor.union and not p.is_field
+    }
+
+
 class Reference:
     """A contracted function as ``beartype`` mode runs it.
 
@@ -113,8 +131,7 @@ class Reference:
 
     def __init__(self, terms: Terms, make_shim: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         self._terms = terms
-        loose = set(terms.lets) | set(terms.contract.tied) | set(terms.solved)
-        sure = {p.name: names for p, names in _sure_names(terms)}
+        loose, sure = _bindable(terms)
         annotations: dict[str, Any] = {}
         for parameter in terms.signature.parameters:
             # Stock looks at one random item of a list; the evaluation of the clauses looks at every one.
@@ -124,6 +141,8 @@ class Reference:
                 if hint is not EMPTY:
                     annotations[parameter.name] = hint
         shim = make_shim(self._judged)
+        if not shim.__name__.isidentifier():
+            shim.__name__ = "function"  # stock writes a `def` of that name, which a lambda has none for
         shim.__annotations__ = annotations
         self.annotations = annotations
         self._checked: Callable[..., Any] = jaxtyped(shim, typechecker=beartype)

@@ -124,6 +124,11 @@ class Terms:
         self.checks = {p.name: TypeChecks(p, self.owner) for p in every}
         self.obligations = {p.name: _obligations(p, p.name in contract.mutates) for p in signature.parameters}
         self._known("mutates", contract.mutates, {p.name for p in self.tensors}, "tensor parameter")
+        #: Dtype variables: the parameters under each, items of containers included.
+        self.shared_dtypes: dict[str, tuple[str, ...]] = {}
+        for p in (*self.tensors, *(t for t in self.templates.values() if t.tensor is not None)):
+            for variable in p.tensor.dtype_variables() if p.tensor is not None else ():
+                self.shared_dtypes[variable] = (*self.shared_dtypes.get(variable, ()), p.name)
         self.lets: dict[str, int] = {
             name: i for i, c in enumerate(contract.clauses) if isinstance(c, Let) for name, _ in c.rules
         }
@@ -365,8 +370,13 @@ class Terms:
             if source in self.parameters and self.parameters[source].tensor is not None:
                 self._fail(f"clause {index} {clause}: the message of {error.slug} would print the data of {source}")
 
+    def equal_dtypes(self) -> tuple[SameDtype, ...]:
+        """What the dtype variables say, as the clauses that would say it; items of containers left out."""
+        groups = (tuple(n for n in names if n in self.parameters) for names in self.shared_dtypes.values())
+        return tuple(SameDtype(names) for names in groups if len(names) > 1)
+
     def _check_contradictions(self) -> None:
-        clauses = [c for s in self.steps for c in flat(s.clause)]
+        clauses = [*(c for s in self.steps for c in flat(s.clause)), *self.equal_dtypes()]
         groups = [set(c.names) for c in clauses if isinstance(c, Together)]
         for clause in clauses:
             if isinstance(clause, Exclusive):

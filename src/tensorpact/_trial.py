@@ -10,6 +10,7 @@ from ._call import Broken, Call
 from ._evaluation import Violation
 from ._terms import Obligation, flat
 from .clauses import Clause, Let, Require, lambda_parameters
+from .constraints import SameDtype
 
 #: Obligations whose verdict another argument can alter only through a dim.
 _LASTING = {"type", "rank", "dtype", "constraint", "axis"}
@@ -32,7 +33,8 @@ def point_of(call: Call, violation: Violation) -> str:
         return "type" if violation.step is None else violation.step.clause.verb
     spec = obligation.parameter.tensor
     if obligation.kind == "constraint" and spec is not None:
-        return spec.constraints[obligation.index].kind
+        constraint = spec.constraints[obligation.index]
+        return "same_dtype" if isinstance(constraint, SameDtype) else constraint.kind
     return obligation.kind
 
 
@@ -42,6 +44,10 @@ def against_of(call: Call, violation: Violation) -> str | None:
     verb = "" if step is None else step.clause.verb
     if step is not None and verb in ("same_dim", "same_dtype", "same_device", "no_overlap"):
         return next((n for n in step.clause.names if call.tensor(n) is not None), None)
+    obligation = broken_obligation(call, broken)
+    if obligation is not None and obligation.kind == "constraint" and obligation.parameter.tensor is not None:
+        constraint = obligation.parameter.tensor.constraints[obligation.index]
+        return call.dtypes[constraint.variable][0] if isinstance(constraint, SameDtype) else None
     axis = call.sources[broken.dim][1] if broken.dim in call.sources else None
     return None if axis is None or axis.parameter.name in broken.names else axis.parameter.name
 

@@ -7,7 +7,17 @@ import torch
 
 from ._errors import ContractDefinitionError
 
-__all__ = ["Aligned", "Constraint", "Contiguous", "DenseInner", "DenseLast", "OnDevice", "OneOf", "Reach32"]
+__all__ = [
+    "Aligned",
+    "Constraint",
+    "Contiguous",
+    "DenseInner",
+    "DenseLast",
+    "OnDevice",
+    "OneOf",
+    "Reach32",
+    "SameDtype",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,11 @@ class Constraint:
         raise NotImplementedError
 
 
+def has_strides(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is memory with strides, and no sparse or blocked format."""
+    return tensor.layout in (torch.strided, torch.jagged)
+
+
 @dataclass(frozen=True, slots=True)
 class DenseLast(Constraint):
     """The last axis has stride 1, or no stride that is ever used: one element, or none in the whole tensor.
@@ -49,6 +64,8 @@ class DenseLast(Constraint):
     def holds(self, tensor: torch.Tensor) -> bool:
         if tensor.ndim == 0:
             return True
+        if not has_strides(tensor):
+            return False
         return tensor.stride(-1) == 1 or (not self.strict and (tensor.shape[-1] <= 1 or tensor.numel() == 0))
 
     def reason(self, tensor: torch.Tensor) -> str:
@@ -81,6 +98,8 @@ class DenseInner(Constraint):
     axes: int
 
     def holds(self, tensor: torch.Tensor) -> bool:
+        if not has_strides(tensor):
+            return False
         expected = 1
         inner = range(tensor.ndim - 1, max(tensor.ndim - self.axes, 0) - 1, -1)
         for axis in inner:
@@ -146,6 +165,34 @@ class OneOf(Constraint):
         return f"dtype is {tensor.dtype}, not {' or '.join(str(d) for d in self.dtypes)}"
 
 
+@dataclass(frozen=True, slots=True)
+class SameDtype(Constraint):
+    """All tensors of a call under one variable have one dtype: a dtype variable, as a dim name is a size variable.
+
+    Attributes:
+        variable: Name that the tensors share; it means nothing outside the call.
+    """
+
+    settled: ClassVar[bool] = True
+
+    variable: str
+
+    def __post_init__(self) -> None:
+        name: object = self.variable
+        if not (isinstance(name, str) and name.isidentifier()):
+            raise ContractDefinitionError(f"SameDtype({name!r}): a dtype variable is a name such as 'T'")
+
+    @property
+    def kind(self) -> Literal["layout", "device", "dtype"]:
+        return "dtype"
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return True  # one tensor alone agrees with itself; whoever judges a call compares all of them
+
+    def reason(self, tensor: torch.Tensor) -> str:
+        return f"dtype is {tensor.dtype}, which others of {self.variable} do not have"
+
+
 def _address(tensor: Any) -> int:
     # Fake and functional tensors have no address; asking them for one warns or raises.
     if tensor.is_meta or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or torch.compiler.is_compiling():
@@ -184,7 +231,7 @@ class Reach32(Constraint):
     settled: ClassVar[bool] = True
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        return self._reach(tensor) < 2**31
+        return has_strides(tensor) and self._reach(tensor) < 2**31
 
     def _reach(self, tensor: torch.Tensor) -> int:
         if tensor.numel() == 0:

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from beartype import beartype
+from beartype.roar import BeartypeCallHintViolation
+from jaxtyping import TypeCheckError, jaxtyped
 
-from tensorpact import ContractViolation, enforcement
+from tensorpact import ContractDefinitionError, ContractViolation, contract, enforcement
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -65,6 +68,43 @@ class Modes:
 @pytest.fixture
 def modes() -> Modes:
     return Modes()
+
+
+class Parity:
+    """Runs one program under stock jaxtyping with beartype and under both modes of ours.
+
+    A program takes a decorator, defines what it is about with it, and returns the call to judge.
+    """
+
+    compiled = staticmethod(contract(check_returns=True))
+    stock = staticmethod(jaxtyped(typechecker=beartype))
+
+    def __call__(self, program: Callable[[Any], Callable[[], Any]]) -> dict[str, str]:
+        """Who says what: ``accepts``, ``refuses``, ``is undefined`` (no definition) or ``fails`` (another error)."""
+        with enforcement("compiled"):
+            compiled = self._verdict(program, self.compiled)
+        with enforcement("beartype"):
+            checked = self._verdict(program, contract)
+        return {"stock": self._verdict(program, self.stock), "compiled": compiled, "beartype": checked}
+
+    @staticmethod
+    def _verdict(program: Callable[[Any], Callable[[], Any]], check: Any) -> str:
+        try:
+            call = program(check)
+        except (ContractDefinitionError, ValueError):
+            return "is undefined"
+        try:
+            call()
+        except (TypeCheckError, BeartypeCallHintViolation, ContractViolation):
+            return "refuses"
+        except Exception:  # noqa: BLE001 - whatever else is raised is an error of the definition, found late
+            return "fails"
+        return "accepts"
+
+
+@pytest.fixture
+def parity() -> Parity:
+    return Parity()
 
 
 @pytest.fixture

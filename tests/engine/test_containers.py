@@ -209,3 +209,15 @@ def test_returned_containers() -> None:
     assert f(T(2), 2)["a"][1].shape == (2,)
     with pytest.raises(ValueError, match=r"^return\['a'\]\[1\]: axis 0 \(n\) is 3, but n is 2 \(x axis 0\)"):
         f(T(2), 3)
+
+
+def test_keys_of_a_mapping(mode: str) -> None:
+    @contract
+    def f(x: Float[Tensor, " n"], ys: dict[str, Float[Tensor, " n"]], zs: dict[int, dict[str, Tensor]] | None = None):  # type: ignore[no-untyped-def]
+        return "ran"
+
+    assert f(T(3), {"a": T(3)}) == "ran"
+    with pytest.raises(TypeError, match=r"^ys key 1: expected str, got int 1$"):
+        f(T(3), {"a": T(3), 1: T(3)})
+    with pytest.raises(ValueError, match=r"^ys\['b'\]: axis 0 \(n\) is 4"):
+        f(T(3), {"a": T(3), "b": T(4)})

@@ -64,27 +64,27 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
     try:
         if not (
             (type(scale) is float or _check_scale(scale))
-            and isinstance(q, _Tensor)
+            and (type(q) is _Tensor or _is_local(q))
             and (_dtype_of_q := q.dtype) in _dtypes_q
         ):
             raise _Miss
         _B_, _H_, _K_ = q.shape
         if not (
             q.is_contiguous()
-            and isinstance(cache, _Tensor)
+            and (type(cache) is _Tensor or _is_local(cache))
         ):
             raise _Miss
         _, _HV_, _, _t1 = cache.shape
         if not (
             _t1 == _K_
-            and isinstance(lengths, _Tensor)
+            and (type(lengths) is _Tensor or _is_local(lengths))
             and (_dtype_of_lengths := lengths.dtype) is _dtype_lengths
             and lengths.shape == (_B_,)
         ):
             raise _Miss
         if bias is not None:
             if not (
-                isinstance(bias, _Tensor)
+                (type(bias) is _Tensor or _is_local(bias))
                 and (_dtype_of_bias := bias.dtype) in _dtypes_bias
             ):
                 raise _Miss

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tensorpact import Contract, contract
 from tensorpact.clauses import same_dim, same_dtype
+from tensorpact.dtypes import Float8, Float8e8m0fnu
 
 GATHER = Contract(
     "gather",
@@ -29,6 +30,12 @@ def gather(
 def count(index: Int[Tensor, " T"], fill: int | None = None) -> int:
     """Count the entries of an index."""
     return index.numel() + (fill or 0)
+
+
+@contract
+def scaled(x: Float8[Tensor, "T D"], scale: Float8e8m0fnu[Tensor, " T"]) -> Tensor:
+    """A family of our own is the array class to a type checker, as jaxtyping's are."""
+    return x.float() * assert_type(scale, Tensor).float()[:, None]
 
 
 @contract(check_returns=True)

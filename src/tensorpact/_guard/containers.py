@@ -39,6 +39,13 @@ def _write_part(w: Writer, name: str, hint: Any, variable: str) -> None:
 
 def _write_items(w: Writer, name: str, items: Items, variable: str) -> None:
     if items.form in ("each", "mapping"):
+        if items.key is not Any:
+            key = w.temporary()
+            w.line(f"for {key} in {variable}:")
+            w.depth += 1
+            _write_part(w, f"{name} keys", items.key, key)
+            w.flush()
+            w.depth -= 1
         item = w.temporary()
         w.line(f"for {item} in {variable}{'.values()' if items.form == 'mapping' else ''}:")
         w.depth += 1

@@ -145,7 +145,12 @@ def _fits_a_loop(template: Parameter, terms: Terms, known: set[str]) -> bool:
     """Whether the items of a container can be compared one after the other, with nothing left for later."""
     if template.tensor is None:
         return True
-    if template.tensor.union or not is_torch(template) or template.other is not EMPTY:
+    if (
+        template.tensor.dtype_variables()
+        or template.tensor.union
+        or not is_torch(template)
+        or template.other is not EMPTY
+    ):
         return False
     for dim in template.tensor.dims:
         unsure = [n for n in dim.names if n not in known]
@@ -176,6 +181,8 @@ def _statements(terms: Terms) -> Iterator[tuple[int, Clause, Rule | None]]:
                 yield step.index, member, clause.when
         else:
             yield step.index, clause, None
+    for index, equal in enumerate(terms.equal_dtypes(), len(terms.steps)):
+        yield index, equal, None
 
 
 def _apart(terms: Terms, statements: tuple[tuple[int, Clause, Rule | None], ...]) -> Iterator[tuple[str, str]]:

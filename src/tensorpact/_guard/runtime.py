@@ -9,7 +9,7 @@ from tensorpact._annotations import Parameter, array_dtype
 from tensorpact._dims import Dim
 from tensorpact._fitting import form_fits, is_array
 from tensorpact._overlap import byte_length, shares_bytes
-from tensorpact.constraints import OneOf
+from tensorpact.constraints import OneOf, has_strides
 
 
 class Miss(Exception):
@@ -120,4 +120,6 @@ def still_apart(pairs: tuple[tuple[int, int], ...], lengths: tuple[int, ...], *v
 
 
 def writable(tensor: Any) -> bool:
-    return all(size <= 1 or stride != 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return has_strides(tensor) and all(
+        size <= 1 or stride != 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._dims import Dim, DimKind
 from tensorpact._fitting import broadcastable
-from tensorpact.constraints import Constraint, Contiguous, DenseLast, OnDevice, OneOf
+from tensorpact.constraints import Constraint, Contiguous, DenseLast, OnDevice, OneOf, SameDtype
 
 from .plan import is_required, is_torch, reads_unsure
 from .runtime import DtypeFits, FormFits, Solve, WithArguments, writable
@@ -45,7 +47,7 @@ def write_tensor(w: Writer, parameter: Parameter) -> None:
         else:
             _write_variadic(w, parameter)
     for i, constraint in enumerate(spec.constraints):
-        if not isinstance(constraint, OneOf):
+        if not isinstance(constraint, (OneOf, SameDtype)):
             w.test(_constraint_text(w, parameter, constraint, i))
     if name in w.terms.contract.mutates:
         stays = w.value("writable", writable)
@@ -131,7 +133,9 @@ def _write_axes(w: Writer, parameter: Parameter) -> None:
         return
     free = [d.kind is DimKind.ANONYMOUS or (d.name in w.plan.unread and not d.expression) for d in spec.dims]
     if all(free):
-        w.test(f"{w.var(name)}.ndim == {len(free)}")
+        x, strided = w.var(name), w.value("strided", torch.strided)
+        # A nested tensor of the old layout has a rank and no sizes; where sizes are read, reading them fails.
+        w.test(f"{x}.ndim == {len(free)} and not ({x}.is_nested and {x}.layout is {strided})")
         return
     known = [None if f else _known_size(w, d) for d, f in zip(spec.dims, free, strict=True)]
     if all(k is not None for k in known):
@@ -304,7 +308,8 @@ def _constraint_text(w: Writer, parameter: Parameter, constraint: Constraint, in
     if isinstance(constraint, DenseLast) and axes > 0:
         if constraint.strict:
             return f"{x}.stride()[-1] == 1"
-        return f"({x}.is_contiguous() or {x}.stride()[-1] == 1 or {x}.shape[-1] <= 1)"
+        holds = f"{w.value(f'constraint_{parameter.name}_{index}', constraint)}.holds({x})"
+        return f"({x}.is_contiguous() or {x}.stride()[-1] == 1 or {holds})"
     if isinstance(constraint, OnDevice) and constraint.types in (("cuda",), ("cpu",)):
         return f"{x}.is_{constraint.types[0]}"
     return f"{w.value(f'constraint_{parameter.name}_{index}', constraint)}.holds({x})"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tensorpact._annotations import EMPTY, Parameter
-from tensorpact._fitting import is_array_like
+from tensorpact._fitting import is_array_like, is_local, is_local_class, is_sharded
 
 from .plan import GuardPlan
 from .runtime import Miss
@@ -132,10 +132,14 @@ class Writer:
         name, spec = parameter.name, parameter.tensor
         types: tuple[Any, ...] = tuple(dict.fromkeys(f.array_type for f in spec.forms)) if spec else ()
         if types == (torch.Tensor,):
-            return f"{self.builtin(isinstance)}({self.var(name)}, {self.value('Tensor', torch.Tensor)})"
+            exact = f"{self.builtin(type)}({self.var(name)}) is {self.value('Tensor', torch.Tensor)}"
+            return f"({exact} or {self.value('is_local', is_local)}({self.var(name)}))"
         if Any in types:
             return f"{self.value('is_array', is_array_like)}({self.var(name)})"
-        return f"{self.builtin(isinstance)}({self.var(name)}, {self.value(f'class_{name}', types)})"
+        known = f"{self.builtin(isinstance)}({self.var(name)}, {self.value(f'class_{name}', types)})"
+        if any(hasattr(t, "to_local") for t in types) or not any(is_local_class(t) for t in types):
+            return known
+        return f"({known} and not {self.value('is_sharded', is_sharded)}({self.var(name)}))"
 
     def attribute(self, name: str, what: str) -> str:
         """An attribute of a tensor, kept in a variable when it is read again."""

@@ -247,7 +247,9 @@ class Drawer:
             scalar = self.scalars[name]
             return replace(draft, values={**draft.values, name: rng.choice((*scalar.good, *scalar.odd))})
         if kind == "dtype":
-            return replace(draft, dtypes={**draft.dtypes, name: rng.choice(self.space.dtypes[name])})
+            dtype = rng.choice(self.space.dtypes[name])
+            twins = self.space.twins(name)
+            return replace(draft, dtypes={**draft.dtypes, **{n: dtype for n in twins if dtype in self.space.dtypes[n]}})
         if kind == "form":
             spec = self.space.terms.parameters[name].tensor
             count = len(spec.forms) if spec is not None else 1
@@ -284,24 +286,26 @@ class Drawer:
             rng: Source of chance.
             turn: Counts up; every dim gets its turn at size 1 and at size 0.
         """
-        moves: list[Move] = []
+        moves: list[tuple[Move, ...]] = []
         names = [n for n, k in self.space.dims.items() if k is DimKind.NAMED and n not in self.space.terms.lets]
         if names and self.fixed is None and turn % 2:
             at = turn // 2
-            moves.append(Move("dim", sorted(names)[at // 2 % len(names)], (1, 0)[at % 2]))
+            moves.append((Move("dim", sorted(names)[at // 2 % len(names)], (1, 0)[at % 2]),))
         for p in self.space.tensors:
             if draft.values.get(p.name, draft) is None:
                 continue
             if rng.random() < 0.6:
-                moves.append(Move("layout", p.name, rng.choice(_LAYOUTS if _axes(draft, self.space, p) > 1 else _FLAT)))
+                how = rng.choice(_LAYOUTS if _axes(draft, self.space, p) > 1 else _FLAT)
+                moves.append((Move("layout", p.name, how),))
             elif rng.random() < 0.1 and p.name not in self.space.written and _is_float(draft, p.name):
-                moves.append(Move("expand", p.name, 0))
+                moves.append((Move("expand", p.name, 0),))
             if rng.random() < 0.3 and self.fixed is None:
-                moves.append(Move("dtype", p.name, rng.choice(self.space.dtypes[p.name])))
+                dtype = rng.choice(self.space.dtypes[p.name])
+                moves.append(tuple(Move("dtype", n, dtype) for n in self.space.twins(p.name)))
         kept = draft
         for move in moves:
             try:
-                tried, verdict = self.settle(kept.moved(move))
+                tried, verdict = self.settle(kept.moved(*move))
             except ImpossibleError:
                 continue
             if verdict.valid:

@@ -9,6 +9,7 @@ from tensorpact._annotations import Parameter, is_tensor_hint, read_hint
 from tensorpact._dims import DimKind, parse_shape
 from tensorpact._terms import Step, Terms
 from tensorpact.clauses import AnyOf, Clause, Let, Present, lambda_parameters
+from tensorpact.constraints import SameDtype
 
 from ._drafts import Move
 from ._report import Finding
@@ -50,6 +51,20 @@ def unused_dims(terms: Terms) -> Iterator[Finding]:
     for name, count in places.items():
         if count == 1 and name not in read:
             yield Finding("warning", f"dim {name} stands once and nothing reads it: it constrains nothing")
+
+
+def unused_dtype_variables(terms: Terms) -> Iterator[Finding]:
+    """Dtype variables that stand once, so that nothing is compared."""
+    returned = set(_return_variables(terms.signature.returns))
+    for variable, names in terms.shared_dtypes.items():
+        if len(names) == 1 and variable not in returned and names[0] in terms.parameters:
+            yield Finding("warning", f"the dtype variable {variable} stands once: it constrains nothing")
+
+
+def _return_variables(hint: Any) -> Iterator[str]:
+    yield from (m.variable for m in getattr(hint, "__metadata__", ()) if isinstance(m, SameDtype))
+    for inner in typing.get_args(hint):
+        yield from _return_variables(inner)
 
 
 def none_or_not(terms: Terms) -> Iterator[Finding]:
@@ -137,4 +152,4 @@ def lint(suite: Suite) -> list[Finding]:
 
 def static_lint(terms: Terms) -> list[Finding]:
     """What needs no arguments to be seen."""
-    return [*unused_dims(terms), *none_or_not(terms)]
+    return [*unused_dims(terms), *unused_dtype_variables(terms), *none_or_not(terms)]

@@ -7,8 +7,12 @@ from typing import Any
 
 import torch
 
-#: Dtypes whose random values come from a normal distribution.
-_BYTE_FLOATS = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype) and str(d).count("float8"))
+_DTYPES = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype))
+_BYTE_FLOATS = frozenset(d for d in _DTYPES if str(d).count("float8") or str(d).count("float4"))
+#: Dtypes that torch moves as bytes and copies not at all.
+_PACKED = frozenset(d for d in _DTYPES if str(d).count("float4"))
+#: Dtypes without a sign: the scales of MX formats.
+_UNSIGNED = frozenset(d for d in _DTYPES if str(d).count("float8_e8m0"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +103,21 @@ def _tensor(plan: TensorPlan, size: int, generator: torch.Generator | None) -> t
     if plan.device == "meta":
         return torch.empty_strided(plan.shape, plan.stride(), dtype=plan.dtype, device="meta")
     if generator is None or not (plan.dtype.is_floating_point or plan.dtype.is_complex):
-        flat = torch.zeros(size, dtype=plan.dtype, device=plan.device)
+        flat = torch.zeros(size, dtype=torch.uint8 if plan.dtype in _PACKED else plan.dtype, device=plan.device)
+    elif plan.dtype in _PACKED:
+        flat = torch.randint(256, (size,), dtype=torch.uint8, generator=generator).to(plan.device)
     else:
         wide = torch.complex64 if plan.dtype.is_complex else torch.float32
-        flat = torch.randn(size, dtype=wide, generator=generator).to(device=plan.device, dtype=plan.dtype)
+        flat = torch.randn(size, dtype=wide, generator=generator)
+        flat = (flat.abs() if plan.dtype in _UNSIGNED else flat).to(device=plan.device, dtype=plan.dtype)
+    flat = flat.view(plan.dtype)
     if plan.strides is None and plan.offset == 0 and size == plan.span():
         return flat.view(plan.shape)
     return flat.as_strided(plan.shape, plan.stride(), plan.offset)
 
 
 def is_storage_float(dtype: torch.dtype) -> bool:
-    """Whether a dtype is a one-byte float, which stores numbers and computes nothing."""
+    """Whether a dtype is a float of one byte or less, which stores numbers and computes nothing."""
     return dtype in _BYTE_FLOATS
 
 
@@ -118,7 +126,8 @@ def differing_bits(before: torch.Tensor, after: torch.Tensor) -> bool:
     if before.numel() == 0:
         return False
     # A view of other element size wants stride 1, which contiguous() leaves alone on an axis of size 1.
-    raw = [torch.empty(t.numel(), dtype=t.dtype, device=t.device).copy_(t.reshape(-1)) for t in (before, after)]
+    given = [t.view(torch.uint8) if t.dtype in _PACKED else t for t in (before, after)]
+    raw = [torch.empty(t.numel(), dtype=t.dtype, device=t.device).copy_(t.reshape(-1)) for t in given]
     return not torch.equal(raw[0].view(torch.uint8), raw[1].view(torch.uint8))
 
 
@@ -147,11 +156,7 @@ def _tensor_code(name: str, plan: TensorPlan, size: int, value: Any) -> str:
     floating = plan.dtype.is_floating_point
     dense = plan.strides is None and plan.offset == 0 and size == plan.span()
     shape = plan.shape if dense else (size,)
-    text = (
-        f"torch.randn({shape}){f'.to({plan.dtype})' if plan.dtype != torch.float32 else ''}"
-        if floating
-        else (f"torch.zeros({shape}, {dtype}{device})")
-    )
+    text = _filled(plan.dtype, shape) if floating else f"torch.zeros({shape}, {dtype}{device})"
     if floating and device:
         text += f'.to("{plan.device}")'
     if dense:
@@ -160,6 +165,14 @@ def _tensor_code(name: str, plan: TensorPlan, size: int, value: Any) -> str:
     if isinstance(value, torch.Tensor) and not floating and 0 < value.numel() <= 64 and bool(value.any()):
         line += f"\n{name}.copy_(torch.tensor({value.tolist()}))"
     return line
+
+
+def _filled(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
+    """Code of a floating tensor with random values."""
+    if dtype in _PACKED:
+        return f"torch.randint(256, {shape}, dtype=torch.uint8).view({dtype})"
+    sign = ".abs()" if dtype in _UNSIGNED else ""
+    return f"torch.randn({shape}){sign}{f'.to({dtype})' if dtype != torch.float32 else ''}"
 
 
 def code(

@@ -90,6 +90,11 @@ class Space:
         """Tensor parameters."""
         return [p for p in self.parameters if p.tensor is not None]
 
+    def twins(self, name: str) -> list[str]:
+        """A tensor parameter and those that its dtype variables bind to it."""
+        groups = [g for g in self.terms.shared_dtypes.values() if name in g]
+        return list(dict.fromkeys([name, *(n for g in groups for n in g if n in self.dtypes)]))
+
     def scalars(self) -> dict[str, Scalar]:
         """Values of every argument that is no tensor.
 
