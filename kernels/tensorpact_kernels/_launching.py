@@ -6,12 +6,12 @@
 import contextlib
 import functools
 import importlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 
-_REMEMBERED = 256
+_REMEMBERED = 1024
 _INTERPRETED_MULTIPROCESSORS = 4
 
 
@@ -51,42 +51,60 @@ def runs_on_hopper(module: str, index: int) -> bool:
     return True
 
 
-class Launcher:
-    """Starts one kernel, and starts a compiled form of it directly where the caller's key was seen before.
+class Launches:
+    """Compiled kernels, ready to start again, by a key that names all that the choice of one depends on.
 
     Triton reads every argument of every launch to find the compiled form, which takes longer on the host than a small
-    decode step on the device. The key names all that the choice depends on, so that it is made once.
+    decode step on the device. Here it does so once for a key.
     """
 
-    def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
-        self._compiled: dict[Hashable, tuple[Any, tuple[Any, ...]]] = {}
+    def __init__(self) -> None:
+        self._ready: dict[Hashable, tuple[Callable[..., None], tuple[Any, ...]]] = {}
 
-    def __call__(
-        self, key: Hashable, programs: int, arguments: tuple[Any, ...], constants: dict[str, Any], **options: Any
-    ) -> None:
-        """Start the kernel on a grid of one axis.
+    def again(self, key: Hashable, *arguments: Any) -> bool:
+        """Start the kernel that was started with this key before; false if there was none.
 
         Args:
-            key: Device, dtypes, strides and constants, of a call whose pointers are multiples of 16 bytes; None for
-                a launch that Triton is to look at.
+            key: Sizes, strides, dtypes, device and options of a call whose pointers are multiples of 16 bytes.
+            arguments: The run-time arguments that the key does not fix, which come first in the kernel.
+        """
+        found = self._ready.get(key)
+        if found is None:
+            return False
+        start, fixed = found
+        start(*arguments, *fixed)
+        return True
+
+    def first(
+        self,
+        key: Hashable,
+        kernel: Any,
+        programs: int,
+        arguments: tuple[Any, ...],
+        fixed: tuple[Any, ...],
+        constants: dict[str, Any],
+        **options: Any,
+    ) -> None:
+        """Start a kernel on a grid of one axis, and keep it under the key.
+
+        Args:
+            key: As for :meth:`again`; None for a launch that is not kept.
+            kernel: A Triton or Gluon function.
             programs: Size of the grid.
-            arguments: Run-time arguments, in the kernel's order.
-            constants: The ``constexpr`` parameters, which stand behind them in the kernel.
+            arguments: Run-time arguments that the key does not fix.
+            fixed: Run-time arguments that it fixes, which come next in the kernel.
+            constants: The ``constexpr`` parameters, which come last.
             options: Warps, stages and registers.
         """
-        found = None if key is None else self._compiled.get(key)
-        if found is not None:
-            compiled, trailing = found
-            compiled[(programs, 1, 1)](*arguments, *trailing)
+        compiled = kernel[(programs,)](*arguments, *fixed, **constants, **options)
+        # The interpreter gives nothing back.
+        if key is None or compiled is None:
             return
-        compiled = self._kernel[(programs,)](*arguments, **constants, **options)
-        if key is not None and type(compiled).__name__ == "CompiledKernel":
-            if len(self._compiled) >= _REMEMBERED:
-                self._compiled.clear()
-            given = constants | options
-            trailing = tuple(given[name] for name in self._kernel.arg_names[len(arguments) :])
-            self._compiled[key] = compiled, trailing
+        if len(self._ready) >= _REMEMBERED:
+            self._ready.clear()
+        given = constants | options
+        last = tuple(given[name] for name in kernel.arg_names[len(arguments) + len(fixed) :])
+        self._ready[key] = compiled[(programs, 1, 1)], (*fixed, *last)
 
 
 @functools.cache

@@ -4,16 +4,16 @@ Nothing here reads a tensor's contents, so both launchers can run inside a CUDA 
 """
 
 # Triton has no stubs.
-# pyright: reportMissingTypeStubs=false
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tensorpact_kernels._launching import Launcher, multiprocessors, on_device, padded, runs_on_hopper
+from tensorpact_kernels._launching import Launches, multiprocessors, on_device, padded, runs_on_hopper
 
 _STAGED_MODULE = "tensorpact_kernels.replayssm.device_staged"
 _STAGED_BYTES = 1 << 16
@@ -104,12 +104,10 @@ def replayssm_decode_triton(
     config: Config | None = None,
 ) -> None:
     """Run ``fused_recurrent_kda_replayssm_decode`` in Triton; ``config`` takes the place of the chosen kernel."""
-    rings = (d_cache, k_cache, g_cache)
+    tensors = (mixed_qkv, a, b, A_log, dt_bias, initial_state, d_cache, k_cache, g_cache, out)
     steps = (ssm_state_indices, write_pos, force_flush)
-    weights = (a, b, A_log, dt_bias)
-    heads = k_cache.shape[1]
-    options = _Options(use_qk_l2norm_in_kernel, lower_bound, round_beta)
-    _launch(mixed_qkv, weights, scale, initial_state, rings, out, steps, heads, options, config)
+    flags = (use_qk_l2norm_in_kernel, lower_bound is not None, round_beta)
+    _start((*tensors, *steps), (float(scale), float(lower_bound or 0.0)), flags, config)
 
 
 def packed_decode_triton(
@@ -129,107 +127,99 @@ def packed_decode_triton(
     config: Config | None = None,
 ) -> None:
     """Run ``fused_recurrent_kda_packed_decode`` in Triton; ``config`` takes the place of the chosen kernel."""
-    value_heads, value_dim, key_dim = initial_state.shape[1:]
-    heads = (mixed_qkv.shape[1] - value_heads * value_dim) // (2 * key_dim)
-    steps = (ssm_state_indices, None, None)
-    weights = (a, b, A_log, dt_bias)
-    options = _Options(use_qk_l2norm_in_kernel, lower_bound, round_beta)
-    _launch(mixed_qkv, weights, scale, initial_state, None, out, steps, heads, options, config)
+    tensors = (mixed_qkv, a, b, A_log, dt_bias, initial_state, None, None, None, out)
+    flags = (use_qk_l2norm_in_kernel, lower_bound is not None, round_beta)
+    _start((*tensors, ssm_state_indices, None, None), (float(scale), float(lower_bound or 0.0)), flags, config)
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    normalise: bool
-    lower_bound: float | None
-    round_beta: bool
+_Tensors = tuple[Tensor | None, ...]
+_launches = Launches()
 
 
-def _launch(
+def _start(
+    tensors: _Tensors, numbers: tuple[float, float], flags: tuple[bool, bool, bool], config: Config | None
+) -> None:
+    qkv, state = tensors[0], tensors[5]
+    if qkv is None or state is None or not qkv.shape[0] or 0 in state.shape[1:]:
+        return
+    with on_device(qkv.device):
+        key = None if torch.compiler.is_compiling() else _key(qkv, state, tensors, flags, config)
+        if key is None or not _launches.again(key, *tensors, *numbers):
+            _first(key, qkv, state, tensors, numbers, flags, config)
+
+
+def _key(
+    qkv: Tensor, state: Tensor, tensors: _Tensors, flags: tuple[bool, bool, bool], config: Config | None
+) -> Hashable:
+    """Name what a kernel is compiled for and launched with, besides pointers and numbers; None for odd pointers."""
+    pointers = 0
+    parts: list[Any] = [qkv.device.index, qkv.shape, state.shape, flags, config]
+    for tensor in tensors:
+        if tensor is None:
+            parts.append(None)
+        else:
+            pointers |= tensor.data_ptr()
+            parts += (tensor.dtype, tensor.stride())
+    d_cache, k_cache = tensors[6], tensors[7]
+    if d_cache is not None and k_cache is not None:
+        parts += (d_cache.shape[2], k_cache.shape[1])
+    return None if pointers % _VECTOR_BYTES else tuple(parts)
+
+
+def _first(
+    key: Hashable,
     qkv: Tensor,
-    weights: tuple[Tensor, Tensor, Tensor, Tensor],
-    scale: float,
     state: Tensor,
-    rings: tuple[Tensor, Tensor, Tensor] | None,
-    out: Tensor,
-    steps: tuple[Tensor, Tensor | None, Tensor | None],
-    heads: int,
-    options: _Options,
+    tensors: _Tensors,
+    numbers: tuple[float, float],
+    flags: tuple[bool, bool, bool],
     config: Config | None,
 ) -> None:
     slots, value_heads, value_dim, key_dim = state.shape
+    _, a, b, _, _, _, d_cache, k_cache, g_cache, _, *steps = tensors
     programs = qkv.shape[0] * value_heads
-    if not programs * value_dim:
-        return
-    a, b, _, _ = weights
-    d_cache, k_cache, g_cache = rings or (None, None, None)
     ring = 0 if d_cache is None else d_cache.shape[2]
-    bounded = options.lower_bound is not None
-    state_strides = state.stride()[:3]
+    packed_heads = (qkv.shape[1] - value_heads * value_dim) // (2 * key_dim)
     strides = (
-        qkv.stride(0),
-        a.stride(0),
-        b.stride(0),
-        *state_strides,
-        *(_NO_RING if d_cache is None else d_cache.stride()),
-        *(_NO_RING if k_cache is None else k_cache.stride()),
-        *(_NO_RING if g_cache is None else g_cache.stride()),
+        *(0 if tensor is None else tensor.stride(0) for tensor in (qkv, a, b)),
+        *state.stride()[:3],
+        *(
+            stride
+            for tensor in (d_cache, k_cache, g_cache)
+            for stride in (tensor.stride() if tensor is not None else _NO_RING)
+        ),
         *(0 if step is None else step.stride(0) for step in steps),
     )
-    # What Triton's choice of a compiled form depends on, besides sizes and strides; torch.compile makes its own.
-    tensors = (qkv, *weights, state, d_cache, k_cache, g_cache, out)
-    known = not torch.compiler.is_compiling() and _aligned(tensors)
-    copies = known and qkv.is_cuda and all(stride % _STRIDE_MULTIPLE == 0 for stride in state_strides)
-    if config is None and copies and runs_on_hopper(_STAGED_MODULE, qkv.device.index):
-        config = staged_config(programs, state)
-    config = config or streamed_config(key_dim, ring)
+    normalise, bounded, round_beta = flags
     constants: dict[str, Any] = {
-        "GROUP": value_heads // heads,
+        "GROUP": value_heads // packed_heads,
         "K": key_dim,
         "V": value_dim,
         "L": ring,
         "BLOCK_L": padded(ring),
-        "NORMALISE": options.normalise,
+        "NORMALISE": normalise,
         "BOUNDED": bounded,
-        "ROUND_BETA": options.round_beta,
+        "ROUND_BETA": round_beta,
         "RING": ring > 0,
     }
+    copies = key is not None and qkv.is_cuda and all(stride % _STRIDE_MULTIPLE == 0 for stride in state.stride()[:3])
+    if config is None and copies and runs_on_hopper(_STAGED_MODULE, qkv.device.index):
+        config = staged_config(programs, state)
+    config = config or streamed_config(key_dim, ring)
     if isinstance(config, StagedConfig):
+        from tensorpact_kernels.replayssm.device_staged import kda_staged_kernel as kernel
+
         parts = value_dim // (config.tile * config.tiles)
         constants |= {"TILE": config.tile, "TILES": config.tiles, "PARTS": parts}
-        launch_options = {"num_warps": config.num_warps, "maxnreg": config.registers}
+        options = {"num_warps": config.num_warps, "maxnreg": config.registers}
     else:
+        from tensorpact_kernels.replayssm.device import kda_streamed_kernel as kernel
+
         block_v = min(config.block_v, padded(value_dim))
         rows = -(-value_dim // (config.parts * block_v)) * block_v
         parts = -(-value_dim // rows)
         constants |= {"BLOCK_K": padded(key_dim), "BLOCK_V": block_v, "ROWS": rows, "PARTS": parts}
         constants["STAGES"] = config.num_stages
-        launch_options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-    key = None
-    if known:
-        dtypes = tuple(None if tensor is None else tensor.dtype for tensor in (*tensors, *steps))
-        key = (qkv.device.index, config, dtypes, strides, options, state.shape[1:], ring, heads)
-    lower_bound = options.lower_bound or 0.0
-    numbers = (float(scale), float(lower_bound), slots, value_heads)
-    with on_device(qkv.device):
-        _launcher(staged=isinstance(config, StagedConfig))(
-            key, programs * parts, (*tensors, *steps, *numbers, *strides), constants, **launch_options
-        )
-
-
-def _aligned(tensors: tuple[Tensor | None, ...]) -> bool:
-    pointers = 0
-    for tensor in tensors:
-        if tensor is not None:
-            pointers |= tensor.data_ptr()
-    return pointers % _VECTOR_BYTES == 0
-
-
-@cache
-def _launcher(*, staged: bool) -> Launcher:
-    if staged:
-        from tensorpact_kernels.replayssm import device_staged
-
-        return Launcher(device_staged.kda_staged_kernel)
-    from tensorpact_kernels.replayssm import device
-
-    return Launcher(device.kda_streamed_kernel)
+        options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    fixed = (slots, value_heads, *strides)
+    _launches.first(key, kernel, programs * parts, (*tensors, *numbers), fixed, constants, **options)
