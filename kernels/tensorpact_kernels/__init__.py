@@ -1,5 +1,6 @@
 """Attention and linear-attention entry points with contracts; CUDA tensors run Triton, CPU tensors the reference."""
 
+from .packed_attention.entry import fused_infer_attention_varlen, fused_infer_attention_varlen_causal
 from .replayssm.entry import fused_recurrent_kda_packed_decode, fused_recurrent_kda_replayssm_decode
 from .sparse_prefill.entry import sparse_attn_v4_paged_decode, sparse_attn_v4_paged_prefill
 
@@ -7,6 +8,8 @@ helion_fused_recurrent_kda_packed_decode = fused_recurrent_kda_packed_decode
 helion_fused_recurrent_kda_replayssm_decode = fused_recurrent_kda_replayssm_decode
 
 __all__ = [
+    "fused_infer_attention_varlen",
+    "fused_infer_attention_varlen_causal",
     "fused_recurrent_kda_packed_decode",
     "fused_recurrent_kda_replayssm_decode",
     "helion_fused_recurrent_kda_packed_decode",

@@ -10,8 +10,13 @@ import torch
 
 import tensorpact
 from tensorpact import testing
+from tensorpact_contracts import packed_attention as packed
 from tensorpact_contracts import sparse_prefill as contracts
-from tensorpact_kernels import sparse_attn_v4_paged_decode, sparse_attn_v4_paged_prefill
+from tensorpact_kernels import (
+    fused_infer_attention_varlen,
+    sparse_attn_v4_paged_decode,
+    sparse_attn_v4_paged_prefill,
+)
 
 
 @pytest.fixture
@@ -34,6 +39,23 @@ def test_a_witness_raises_its_error(function, error, mode):
     assert caught.value.error is error
     assert witness.backend in ("auto", "triton")
     assert function.__name__ in witness.code()
+
+
+@pytest.mark.parametrize("error", packed.PACKED_ATTENTION.errors, ids=lambda error: error.slug)
+def test_a_witness_of_values_says_them_in_its_code(error):
+    witness = testing.witness(fused_infer_attention_varlen, error)
+    with testing.raises(error):
+        witness.call()
+    if "generator" not in witness.code() and "..." not in witness.code():
+        with testing.raises(error):
+            exec(witness.code(), {})
+
+
+def test_values_are_written_only_where_rules_read_them():
+    assert testing.witness(sparse_attn_v4_paged_prefill, "indptr-length").case.fill is None
+    case = testing.witness(fused_infer_attention_varlen, "cu-seqlens-order").case
+    assert case.fill is not None
+    assert len(case.mistakes) == 1
 
 
 def test_a_witness_by_slug_is_small_and_made_afresh():

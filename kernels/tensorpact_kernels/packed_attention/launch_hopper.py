@@ -55,7 +55,8 @@ def hopper_config(head_dim: int, value_dim: int) -> HopperConfig:
         return HopperConfig(3, 128, 3, own_out=True, in_turn=False)
     if widest == 128:
         return HopperConfig(2, 128, 2, own_out=True, in_turn=False)
-    return HopperConfig(2, 64, 2, own_out=False, in_turn=False)
+    # Where the two head sizes differ, one of them is small enough to leave room; else queries give their place up.
+    return HopperConfig(2, 64, 2, own_out=columns(head_dim) != columns(value_dim), in_turn=False)
 
 
 def columns(size: int) -> int:

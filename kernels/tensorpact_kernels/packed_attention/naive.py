@@ -4,6 +4,7 @@ Half inputs are computed in float32 and float64 inputs in float64, so that upcas
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -63,3 +64,77 @@ def naive_packed_attention(
             weights = torch.exp(scores - torch.where(seen, lse[:, rows], 0.0)[:, :, None])
             out[rows] = torch.einsum("hqk,khd->qhd", weights, value).to(q.dtype)
     return out, lse
+
+
+def naive_fused_infer_attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    *,
+    cu_seqlens_q_host: Sequence[int] | None = None,
+    cu_seqlens_k_host: Sequence[int] | None = None,
+    softmax_scale: float | None = None,
+    return_softmax_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attend each sequence's queries to all keys of the same sequence.
+
+    Args:
+        q: Queries of all sequences, back to back.
+        k: Keys of all sequences, back to back.
+        v: Values, one for each key.
+        cu_seqlens_q: Where each sequence's queries begin, and the last one's end.
+        cu_seqlens_k: As ``cu_seqlens_q``, for keys and values.
+        cu_seqlens_q_host: Taken in the place of ``cu_seqlens_q`` where given.
+        cu_seqlens_k_host: Taken in the place of ``cu_seqlens_k`` where given.
+        softmax_scale: Factor on the scores; None is the head dim to the power of -1/2.
+        return_softmax_lse: Also return the natural log of each softmax denominator, heads first.
+    """
+    bounds = numbers_of(cu_seqlens_q, cu_seqlens_q_host), numbers_of(cu_seqlens_k, cu_seqlens_k_host)
+    out, lse = naive_packed_attention(q, k, v, *bounds, _scale(q, softmax_scale))
+    return (out, lse) if return_softmax_lse else out
+
+
+def naive_fused_infer_attention_varlen_causal(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    *,
+    cu_seqlens_q_host: Sequence[int] | None = None,
+    cu_seqlens_k_host: Sequence[int] | None = None,
+    softmax_scale: float | None = None,
+    return_softmax_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attend each sequence's queries to the keys of the same sequence up to their own position.
+
+    Args:
+        q: Queries of all sequences, back to back.
+        k: Keys of all sequences, back to back.
+        v: Values, one for each key.
+        cu_seqlens_q: Where each sequence's queries begin, and the last one's end.
+        cu_seqlens_k: As ``cu_seqlens_q``, for keys and values.
+        cu_seqlens_q_host: Taken in the place of ``cu_seqlens_q`` where given.
+        cu_seqlens_k_host: Taken in the place of ``cu_seqlens_k`` where given.
+        softmax_scale: Factor on the scores; None is the head dim to the power of -1/2.
+        return_softmax_lse: Also return the natural log of each softmax denominator, heads first.
+    """
+    bounds = numbers_of(cu_seqlens_q, cu_seqlens_q_host), numbers_of(cu_seqlens_k, cu_seqlens_k_host)
+    out, lse = naive_packed_attention(q, k, v, *bounds, _scale(q, softmax_scale), causal=True)
+    return (out, lse) if return_softmax_lse else out
+
+
+def numbers_of(boundaries: Tensor, host: Sequence[int] | None) -> Sequence[int]:
+    """Return the boundaries as numbers; the host waits for them unless it has a copy.
+
+    Args:
+        boundaries: Vector of integers.
+        host: Its host copy, or None.
+    """
+    return cast("list[int]", boundaries.tolist()) if host is None else host
+
+
+def _scale(q: Tensor, softmax_scale: float | None) -> float:
+    return q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)

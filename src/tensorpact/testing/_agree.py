@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ._accept import always_diagnosed
 from ._drafts import Case, Draft, ImpossibleError, Verdict, judge, resolve
 from ._moves import wrong_moves
-from ._plans import build
 from ._probe import Outcome, call
 from ._search import Suite, smaller_drafts
 from ._targets import Target
@@ -46,14 +45,14 @@ def drafts(suite: Suite, rng: random.Random, count: int) -> Iterator[Draft]:
 def warm(suite: Suite, target: Target) -> None:
     """Let the guard see each valid signature often enough to remember the last one."""
     for base in suite.bases[-1:]:
-        arguments = build(resolve(suite.space, base.draft).plans)
+        arguments = resolve(suite.space, base.draft).arguments()
         for _ in range(_WARM):
             call(target.entry, target.function, arguments, "compiled", "auto")
 
 
 def disagreement(suite: Suite, target: Target, case: Case) -> str | None:
     """Who says what of a call where the verdicts differ; None where there is one verdict."""
-    arguments = build(case.plans)
+    arguments = case.arguments()
     verdict = judge(suite.space, case)
     compiled = call(target.entry, target.function, arguments, "compiled", case.backend)
     stock = call(target.entry, target.function, arguments, "beartype", case.backend)

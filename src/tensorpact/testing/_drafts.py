@@ -1,5 +1,7 @@
 """A draft of a call: sizes, choices and mutations, from which concrete argument plans follow."""
 
+import contextlib
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +12,7 @@ from tensorpact._call import Call
 from tensorpact._errors import ContractDefinitionError
 from tensorpact._evaluation import Violation, first_violation
 
+from ._hooks import Fill, Mistake
 from ._plans import TensorPlan, build, dense_strides
 from ._space import Space, axis_size, free_axis
 
@@ -22,7 +25,7 @@ class Move:
     """One change of a draft.
 
     Attributes:
-        kind: ``dim``, ``value``, ``give``, ``dtype``, ``backend``, ``devices``, or one that acts on one
+        kind: ``dim``, ``value``, ``give``, ``dtype``, ``backend``, ``devices``, ``mistake``, or one that acts on one
             finished tensor plan: ``axis``, ``grow``, ``drop``, ``add``, ``device``, ``layout``, ``expand``, ``huge``,
             ``alias``.
         name: Parameter or dim.
@@ -70,10 +73,27 @@ class Case:
     Attributes:
         plans: Parameter name to plan or plain value.
         backend: Backend in force.
+        fill: Writes the values that make sense, where rules read values.
+        mistakes: Write values that break a rule, after it.
     """
 
     plans: dict[str, Any]
     backend: str
+    fill: Fill | None = None
+    mistakes: tuple[Mistake, ...] = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments, made afresh: zeros, and the values that rules read."""
+        made = build(self.plans)
+        if self.fill is None:
+            return made
+        # What is written was meant for valid arguments; a mutated one may not take it, and keeps its zeros.
+        with contextlib.suppress(Exception):
+            self.fill(made, random.Random(0))
+        for mistake in self.mistakes:
+            with contextlib.suppress(Exception):
+                mistake(made)
+        return made
 
 
 def resolve(space: Space, draft: Draft) -> Case:
@@ -86,6 +106,7 @@ def resolve(space: Space, draft: Draft) -> Case:
     fixed = dict(draft.fixed)
     backend = "auto"
     late: list[Move] = []
+    mistakes: list[Mistake] = []
     for move in draft.moves:
         if move.kind == "dim":
             dims[move.name] = move.value
@@ -98,6 +119,9 @@ def resolve(space: Space, draft: Draft) -> Case:
             dtypes[move.name] = move.value
         elif move.kind == "backend":
             backend = move.value
+        elif move.kind == "mistake":
+            number: int = move.value
+            mistakes.append(space.mistakes[number])
         else:
             late.append(move)
     for name in space.terms.contract.tied:
@@ -127,7 +151,7 @@ def resolve(space: Space, draft: Draft) -> Case:
             base = plans.get(plan.base)
             if not isinstance(base, TensorPlan) or base.base is not None or "meta" in (base.device, plan.device):
                 raise ImpossibleError(f"{plan.base} has no storage to share")
-    return Case(plans, backend)
+    return Case(plans, backend, space.fill, tuple(mistakes))
 
 
 def _apply(plans: dict[str, Any], move: Move) -> None:
@@ -244,7 +268,7 @@ def judge(space: Space, case: Case) -> Verdict:
     from tensorpact import use_backend
 
     try:
-        arguments = build(case.plans)
+        arguments = case.arguments()
     except (RuntimeError, ValueError) as bad:
         raise ImpossibleError(str(bad)) from bad
     with use_backend(case.backend):  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from typing import Any
 
 from tensorpact._errors import DocumentedError
 from tensorpact._terms import Step, Terms
-from tensorpact.clauses import AnyOf, Let, Require, lambda_parameters
+from tensorpact.clauses import AnyOf, Clause, Let, Require, lambda_parameters
 
 
 def bound_dims(terms: Terms, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,14 +80,19 @@ def _rendered(error: DocumentedError, scope: dict[str, Any]) -> str:
 
 def _subjects(terms: Terms, step: Step) -> Iterator[tuple[str, ...]]:
     clause = step.clause
+    if isinstance(clause, Require):
+        yield _about(terms, clause)
+        return
+    about = clause.names
     if isinstance(clause, AnyOf):
         order = list(terms.parameters)
-        about = tuple(sorted({n for m in clause.members for n in m.names}, key=order.index))
-    elif isinstance(clause, Require):
-        read = tuple(n for n in lambda_parameters(clause.rule) if n in terms.parameters)
-        yield clause.about or read
-        return
-    else:
-        about = clause.names
+        about = tuple(sorted({n for m in clause.members for n in _about(terms, m)}, key=order.index))
     for count in range(1, len(about) + 1):
         yield from itertools.combinations(about, count)
+
+
+def _about(terms: Terms, clause: Clause) -> tuple[str, ...]:
+    """Parameters that a clause names, or that its rule reads where it names none."""
+    if not isinstance(clause, Require):
+        return clause.names
+    return clause.about or tuple(n for n in lambda_parameters(clause.rule) if n in terms.parameters)

@@ -93,6 +93,7 @@ class Mutations:
             if kind is not DimKind.ELLIPSIS and name not in space.terms.lets:
                 self.by_dim[name] = list(dim_moves(space, draft, [name]))
         self.wide = [*(Move("backend", "", b) for b in BACKENDS), Move("devices", "", "meta")]
+        self.wide += [Move("mistake", "", i) for i in range(len(space.mistakes))]
         self.all = [*(m for ms in (*self.by_parameter.values(), *self.by_dim.values()) for m in ms), *self.wide]
 
     def about(self, names: Iterable[str], dims: Iterable[str]) -> list[Move]:

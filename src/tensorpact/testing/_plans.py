@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -70,6 +70,10 @@ def plan_of(value: Any) -> Any:
         return TensorPlan(tuple(value.shape), value.dtype, str(value.device), strides)
     if value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device)):
         return value
+    if isinstance(value, (tuple, list)):
+        items = cast("tuple[Any, ...] | list[Any]", value)
+        if all(isinstance(item, (bool, int, float, str)) for item in items):
+            return items
     return Opaque(value)
 
 
@@ -205,7 +209,10 @@ def code(
         if isinstance(plan, TensorPlan):
             shared = [p for p in plans.values() if isinstance(p, TensorPlan) and p.base == name]
             size = max([plan.span(), *(-(-p.span() * p.dtype.itemsize // plan.dtype.itemsize) for p in shared)])
-            lines.append(_tensor_code(name, plan, size, (values or {}).get(name)))
+            value = (values or {}).get(name)
+            lines.append(_tensor_code(name, plan, size, value))
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                lines.append(f"{name}.requires_grad_()")
         elif isinstance(plan, Opaque):
             lines.append(f"{name} = ...  # {type(plan.value).__name__}: as your factory makes it")
     call: list[str] = []

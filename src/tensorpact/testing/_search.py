@@ -15,7 +15,6 @@ from tensorpact.clauses import Let
 from ._drafts import Case, Draft, ImpossibleError, Move, Verdict, complete, resolve
 from ._draw import Drawer, said
 from ._moves import Mutations
-from ._plans import build
 from ._space import CannotDrawError, Space
 
 _BUDGET = 2500
@@ -140,7 +139,7 @@ class Suite:
 
         with use_backend(case.backend):  # type: ignore[arg-type]
             try:
-                violation = first_violation(Call(self._alone[step.index], complete(self.space, build(case.plans))))
+                violation = first_violation(Call(self._alone[step.index], complete(self.space, case.arguments())))
             except (ContractDefinitionError, RuntimeError, ValueError):
                 return False
         return violation is not None and violation.step is step

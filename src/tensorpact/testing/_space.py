@@ -4,7 +4,7 @@ import enum
 import inspect
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Union
 
@@ -16,6 +16,7 @@ from tensorpact._entry import Entry
 from tensorpact._terms import Terms
 from tensorpact.constraints import OneOf
 
+from ._hooks import Mistake, fill_of, mistakes_of
 from ._plans import is_storage_float
 from ._rules import constants_of
 
@@ -79,6 +80,9 @@ class Space:
         self.dtypes = {p.name: _dtypes(p, self.constants) for p in self.parameters if p.tensor is not None}
         self.dims = self._dims()
         self.sizes = self._sizes()
+        self.mistakes: Sequence[Mistake] = mistakes_of(entry)
+        # Only where rules read values: writing them costs time in every call of a search.
+        self.fill = fill_of(entry) if self.mistakes else None
 
     @property
     def plain(self) -> list[Parameter]:

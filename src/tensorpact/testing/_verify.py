@@ -288,7 +288,8 @@ class _Run:
         for i, found in enumerate(_agree.agree(suite, self.target, self.seed, count)):
             self._tell("agree", i + 1, count)
             if found is not None and _is_new(section, found.message):
-                code = program(self.target, suite.space, found.case)
+                values = found.case.arguments() if found.case.fill is not None else None
+                code = program(self.target, suite.space, found.case, values)
                 section.findings.append(Finding("error", found.message, code=code))
                 if len(section.findings) >= _REPORTED:
                     break

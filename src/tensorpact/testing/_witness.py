@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from tensorpact import use_backend
 from tensorpact._errors import DocumentedError
 from tensorpact._terms import Step
 
 from ._drafts import Case
 from ._expected import expected_texts
-from ._plans import build, code
+from ._plans import Opaque, TensorPlan, code, plan_of
 from ._probe import MODES, call
 from ._search import Found, Suite
 from ._space import Space
@@ -43,7 +45,7 @@ class Witness:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments, made afresh."""
-        return build(self.case.plans)
+        return self.case.arguments()
 
     def call(self) -> Any:
         """Call the entry point with fresh arguments under the backend.
@@ -74,7 +76,16 @@ def program(
         values: The arguments as made, where the numbers in integer tensors matter.
         mode: Enforcement mode to set.
     """
-    return code(target.module, target.name, case.plans, space.keywords, case.backend, values, mode)
+    plans = case.plans if values is None else {n: _as_made(p, values[n]) for n, p in case.plans.items()}
+    return code(target.module, target.name, plans, space.keywords, case.backend, values, mode)
+
+
+def _as_made(plan: Any, value: Any) -> Any:
+    """The plan, or that of what a mistake put in the place of what was planned."""
+    if isinstance(plan, TensorPlan) and isinstance(value, torch.Tensor):
+        same = (plan.shape, plan.dtype, plan.device) == (tuple(value.shape), value.dtype, str(value.device))
+        return plan if same else plan_of(value)
+    return plan if isinstance(plan, Opaque) and plan.value is value else plan_of(value)
 
 
 def make_witness(target: Target, suite: Suite, step: Step, found: Found) -> Witness:
@@ -86,7 +97,8 @@ def make_witness(target: Target, suite: Suite, step: Step, found: Found) -> Witn
     error = step.clause.error
     if error is None:
         raise ValueError(f"{step.clause} documents no error")
-    text = program(target, suite.space, found.case)
+    values = found.case.arguments() if found.case.fill is not None else None
+    text = program(target, suite.space, found.case, values)
     return Witness(target, error, step.index, found.case, text)
 
 

@@ -1,0 +1,53 @@
+"""Numbers inside boundary vectors, where reading them costs nothing: the place of clauses on values."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+
+def holds_ints(host: Any) -> bool:
+    """Whether a host copy is a plain sequence of integers; every entry is looked at.
+
+    Args:
+        host: What the caller gave for one.
+    """
+    if not isinstance(host, Sequence) or isinstance(host, str | bytes):
+        return False
+    return all(type(entry) is int or (isinstance(entry, Integral) and not isinstance(entry, bool)) for entry in host)  # pyright: ignore[reportUnknownVariableType]
+
+
+def is_sized(host: Any) -> bool:
+    """Whether a host copy has a length.
+
+    Args:
+        host: What the caller gave for one.
+    """
+    try:
+        return len(host) >= 0
+    except TypeError:
+        return False
+
+
+def host_values(tensor: Tensor, host: Any = None) -> Sequence[int] | None:
+    """The numbers of an integer vector, or None where they may not be read.
+
+    They come from the host copy if one is given, else from the tensor if it is in host memory. A CUDA tensor is not
+    read: the host would wait for the device. That of an NPU is, since its operator takes boundaries from the host, so
+    that the call waits for them in any case.
+
+    Args:
+        tensor: Vector of integers.
+        host: Its host copy, or None.
+    """
+    if host is not None:
+        return host
+    if torch.compiler.is_compiling() or not (tensor.is_cpu or tensor.device.type == "npu"):
+        return None
+    try:
+        return cast("list[int]", tensor.tolist())
+    except RuntimeError:
+        # A fake or functional tensor says that it is in host memory, and has no numbers.
+        return None

@@ -1,0 +1,311 @@
+"""Contracts of attention over packed sequences, bidirectional and causal, with the public checks of the first."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tensorpact import Contract, DocumentedError
+from tensorpact.clauses import Clause, any_of, dtype, present, rank, require, same_device, same_dim, same_dtype, shape
+
+from ._backends import npu_forced
+from ._values import holds_ints, host_values, is_sized
+
+MOST_TOKENS = 2**30
+
+LAYOUT = DocumentedError(
+    "requires-token-head-dim-layout",
+    ValueError,
+    "NPU packed attention requires q, k, and v in [T, N, D] layout; invalid tensors: {names}",
+)
+SAME_NPU = DocumentedError(
+    "requires-one-device",
+    ValueError,
+    "NPU packed attention requires q, k, and v on the same NPU; invalid tensors: {names}",
+)
+SAME_DTYPE = DocumentedError(
+    "requires-one-dtype", ValueError, "NPU packed attention requires q, k, and v with the same dtype"
+)
+KEY_VALUE_COUNTS = DocumentedError(
+    "key-value-count-mismatch",
+    ValueError,
+    "NPU packed attention requires matching K/V token and head counts",
+)
+HEAD_DIMS = DocumentedError(
+    "query-key-head-dim-mismatch",
+    ValueError,
+    "NPU packed attention requires matching Q/K head dimensions",
+)
+BOUNDARIES_MISSING = DocumentedError("cu-seqlens-required", ValueError, "{name} is required for NPU packed attention")
+BOUNDARIES_FORM = DocumentedError("cu-seqlens-rank-or-dtype", ValueError, "{name} must be a 1D int32 or int64 tensor")
+HOST_LENGTH = DocumentedError("host-copy-length", ValueError, "{name} and its host copy must have the same length")
+BOUNDARIES_START = DocumentedError(
+    "cu-seqlens-start", ValueError, "{name} must start with 0 and contain at least one sequence"
+)
+BOUNDARIES_END = DocumentedError(
+    "cu-seqlens-end",
+    ValueError,
+    "{name} must end at the packed token count {total_tokens}, got {last}",
+    fields={
+        "total_tokens": lambda Tq, Tk, cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host: _wrong_end(
+            Tq, Tk, cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host
+        )[0],
+        "last": lambda Tq, Tk, cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host: _wrong_end(
+            Tq, Tk, cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host
+        )[1],
+    },
+)
+BOUNDARIES_ORDER = DocumentedError("cu-seqlens-order", ValueError, "{name} must be non-decreasing")
+BATCH = DocumentedError("batch-mismatch", ValueError, "cu_seqlens_q and cu_seqlens_k must describe the same batch")
+EMPTY_ON_ONE_SIDE = DocumentedError(
+    "sequence-empty-on-one-side",
+    NotImplementedError,
+    "NPU packed attention does not support a sequence that is empty only on the query or key/value side",
+)
+LSE_SHAPE = DocumentedError(
+    "unexpected-lse-shape",
+    RuntimeError,
+    "Unexpected Ascend TND softmax LSE shape: expected {(Tq, Nq, 1)}, got {tuple(softmax_lse.shape)}",
+)
+
+HEAD_GROUPS = DocumentedError(
+    "head-counts",
+    ValueError,
+    "q has {Nq} heads and k and v have {Nkv}: the query heads must be a multiple, and neither may be 0",
+)
+NO_COLUMNS = DocumentedError(
+    "head-dim-zero", ValueError, "head dims must be at least 1, got D={D} for q and k and Dv={Dv} for v"
+)
+FLOATING = DocumentedError(
+    "dtype-not-supported", TypeError, "q, k and v must be float16, bfloat16 or float32, got {q.dtype}"
+)
+HOST_INTS = DocumentedError("host-copy-not-integers", TypeError, "{name} must be a plain sequence of integers")
+HOST_DIFFERS = DocumentedError("host-copy-differs", ValueError, "{name} and its host copy hold different boundaries")
+BOUNDARIES_DEVICE = DocumentedError(
+    "cu-seqlens-device",
+    ValueError,
+    "boundaries must be on the CPU or on the device of q, {q.device}; elsewhere: {names}",
+)
+SCALE = DocumentedError(
+    "scale-not-positive", ValueError, "softmax_scale must be None or a finite number above 0, got {softmax_scale}"
+)
+NO_BACKWARD = DocumentedError(
+    "no-backward", RuntimeError, "packed attention has no backward pass, but a gradient is asked for: {names}"
+)
+TOO_MANY_TOKENS = DocumentedError(
+    "too-many-tokens", ValueError, "at most 2**30 packed tokens, got {Tq} for q and {Tk} for k and v"
+)
+
+
+def _starts_at_zero(tensor: Tensor, host: Any) -> bool:
+    if tensor.shape[0] < 2:
+        return False
+    values = host_values(tensor, host)
+    return values is None or values[0] == 0
+
+
+def _ends_at(total: int, tensor: Tensor, host: Any) -> bool:
+    values = host_values(tensor, host)
+    return values is None or values[-1] == total
+
+
+def _ascends(tensor: Tensor, host: Any) -> bool:
+    values = host_values(tensor, host)
+    return values is None or all(begin <= end for begin, end in pairwise(values))
+
+
+def _wrong_end(Tq: int, Tk: int, cu_q: Tensor, host_q: Any, cu_k: Tensor, host_k: Any) -> tuple[int, int]:
+    """Return the token count and the last boundary of the side at fault: of q, unless its end is right."""
+    if not _ends_at(Tq, cu_q, host_q):
+        return Tq, (host_values(cu_q, host_q) or [0])[-1]
+    return Tk, (host_values(cu_k, host_k) or [0])[-1]
+
+
+def _empty_together(cu_q: Tensor, host_q: Any, cu_k: Tensor, host_k: Any) -> bool:
+    queries, keys = host_values(cu_q, host_q), host_values(cu_k, host_k)
+    if queries is None or keys is None:
+        return True
+    return all((a == b) == (c == d) for (a, b), (c, d) in zip(pairwise(queries), pairwise(keys), strict=True))
+
+
+def _agrees(tensor: Tensor, host: Sequence[int] | None) -> bool:
+    values = None if host is None else host_values(tensor)
+    return host is None or values is None or list(host) == list(values)
+
+
+def _is_reachable(q: Tensor, boundaries: Tensor) -> bool:
+    return boundaries.is_cpu or boundaries.device == q.device
+
+
+def _asks_for_a_gradient(tensor: Tensor) -> bool:
+    return tensor.requires_grad and torch.is_grad_enabled()
+
+
+def _query_boundaries() -> list[Clause]:
+    """The public checks of the query boundaries, in their order."""
+    return [
+        present("cu_seqlens_q", error=BOUNDARIES_MISSING),
+        any_of(rank("cu_seqlens_q"), dtype("cu_seqlens_q"), error=BOUNDARIES_FORM),
+        require(
+            lambda cu_seqlens_q_host: cu_seqlens_q_host is None or is_sized(cu_seqlens_q_host),
+            error=HOST_INTS,
+            about="cu_seqlens_q_host",
+        ),
+        require(
+            lambda cu_seqlens_q, cu_seqlens_q_host: (
+                cu_seqlens_q_host is None or len(cu_seqlens_q_host) == cu_seqlens_q.shape[0]
+            ),
+            error=HOST_LENGTH,
+            about="cu_seqlens_q",
+        ),
+        require(
+            lambda cu_seqlens_q_host: cu_seqlens_q_host is None or holds_ints(cu_seqlens_q_host),
+            error=HOST_INTS,
+            about="cu_seqlens_q_host",
+        ),
+        require(
+            lambda cu_seqlens_q, cu_seqlens_q_host: _starts_at_zero(cu_seqlens_q, cu_seqlens_q_host),
+            error=BOUNDARIES_START,
+            about="cu_seqlens_q",
+        ),
+        require(
+            lambda Tq, cu_seqlens_q, cu_seqlens_q_host: _ends_at(Tq, cu_seqlens_q, cu_seqlens_q_host),
+            error=BOUNDARIES_END,
+            about="cu_seqlens_q",
+        ),
+        require(
+            lambda cu_seqlens_q, cu_seqlens_q_host: _ascends(cu_seqlens_q, cu_seqlens_q_host),
+            error=BOUNDARIES_ORDER,
+            about="cu_seqlens_q",
+        ),
+    ]
+
+
+def _key_boundaries() -> list[Clause]:
+    """The public checks of the key boundaries, in their order."""
+    return [
+        present("cu_seqlens_k", error=BOUNDARIES_MISSING),
+        any_of(rank("cu_seqlens_k"), dtype("cu_seqlens_k"), error=BOUNDARIES_FORM),
+        require(
+            lambda cu_seqlens_k_host: cu_seqlens_k_host is None or is_sized(cu_seqlens_k_host),
+            error=HOST_INTS,
+            about="cu_seqlens_k_host",
+        ),
+        require(
+            lambda cu_seqlens_k, cu_seqlens_k_host: (
+                cu_seqlens_k_host is None or len(cu_seqlens_k_host) == cu_seqlens_k.shape[0]
+            ),
+            error=HOST_LENGTH,
+            about="cu_seqlens_k",
+        ),
+        require(
+            lambda cu_seqlens_k_host: cu_seqlens_k_host is None or holds_ints(cu_seqlens_k_host),
+            error=HOST_INTS,
+            about="cu_seqlens_k_host",
+        ),
+        require(
+            lambda cu_seqlens_k, cu_seqlens_k_host: _starts_at_zero(cu_seqlens_k, cu_seqlens_k_host),
+            error=BOUNDARIES_START,
+            about="cu_seqlens_k",
+        ),
+        require(
+            lambda Tk, cu_seqlens_k, cu_seqlens_k_host: _ends_at(Tk, cu_seqlens_k, cu_seqlens_k_host),
+            error=BOUNDARIES_END,
+            about="cu_seqlens_k",
+        ),
+        require(
+            lambda cu_seqlens_k, cu_seqlens_k_host: _ascends(cu_seqlens_k, cu_seqlens_k_host),
+            error=BOUNDARIES_ORDER,
+            about="cu_seqlens_k",
+        ),
+    ]
+
+
+def _contract(name: str, reference: str) -> Contract:
+    """The public checks in their order, then what they let through."""
+    return Contract(
+        name,
+        dims={
+            "Tq": "query tokens of all sequences",
+            "Tk": "key and value tokens of all sequences",
+            "Nq": "query heads",
+            "Nkv": "key and value heads; each serves Nq / Nkv query heads",
+            "D": "head dim of queries and keys",
+            "Dv": "head dim of values and of the result",
+            "B": "sequences, empty ones included",
+        },
+        reference=reference,
+        clauses=[
+            rank("q", "k", "v", error=LAYOUT),  # 1
+            any_of(
+                require(lambda q: not npu_forced() or q.device.type == "npu", about="q"),
+                require(lambda k: not npu_forced() or k.device.type == "npu", about="k"),
+                require(lambda v: not npu_forced() or v.device.type == "npu", about="v"),
+                same_device("q", "k", "v"),
+                error=SAME_NPU,
+            ),  # 2
+            same_dtype("q", "k", "v", error=SAME_DTYPE),  # 3
+            shape("v", axes="Tk Nkv", error=KEY_VALUE_COUNTS),  # 4: k says both
+            same_dim("D", "q", "k", error=HEAD_DIMS),  # 5
+            *_query_boundaries(),  # 6
+            *_key_boundaries(),  # 7
+            shape("cu_seqlens_k", axes="B+1", error=BATCH),  # 8
+            require(
+                lambda cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host: _empty_together(
+                    cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host
+                ),
+                error=EMPTY_ON_ONE_SIDE,
+                about=("cu_seqlens_q", "cu_seqlens_k"),
+            ),  # 9
+            # Holes of the public checks from here on.
+            require(lambda Nq, Nkv: Nq > 0 and Nkv > 0 and Nq % Nkv == 0, error=HEAD_GROUPS, about=("q", "k")),
+            require(lambda D, Dv: D > 0 and Dv > 0, error=NO_COLUMNS, about=("q", "v")),
+            dtype("q", "k", "v", error=FLOATING),
+            require(
+                lambda cu_seqlens_q, cu_seqlens_q_host: _agrees(cu_seqlens_q, cu_seqlens_q_host),
+                error=HOST_DIFFERS,
+                about="cu_seqlens_q",
+            ),
+            require(
+                lambda cu_seqlens_k, cu_seqlens_k_host: _agrees(cu_seqlens_k, cu_seqlens_k_host),
+                error=HOST_DIFFERS,
+                about="cu_seqlens_k",
+            ),
+            any_of(
+                require(lambda q, cu_seqlens_q: _is_reachable(q, cu_seqlens_q), about="cu_seqlens_q"),
+                require(lambda q, cu_seqlens_k: _is_reachable(q, cu_seqlens_k), about="cu_seqlens_k"),
+                error=BOUNDARIES_DEVICE,
+            ),
+            require(
+                lambda softmax_scale: softmax_scale is None or 0 < softmax_scale < math.inf,
+                error=SCALE,
+                about="softmax_scale",
+            ),
+            any_of(
+                require(lambda q: not _asks_for_a_gradient(q), about="q"),
+                require(lambda k: not _asks_for_a_gradient(k), about="k"),
+                require(lambda v: not _asks_for_a_gradient(v), about="v"),
+                error=NO_BACKWARD,
+            ),
+            require(lambda Tq, Tk: Tq <= MOST_TOKENS and Tk <= MOST_TOKENS, error=TOO_MANY_TOKENS, about=("q", "k")),
+        ],
+    )
+
+
+PACKED_ATTENTION = _contract(
+    "fused_infer_attention_varlen",
+    "tensorpact_kernels.packed_attention.naive:naive_fused_infer_attention_varlen",
+)
+PACKED_ATTENTION_CAUSAL = _contract(
+    "fused_infer_attention_varlen_causal",
+    "tensorpact_kernels.packed_attention.naive:naive_fused_infer_attention_varlen_causal",
+)
+NPU_SOFTMAX_LSE = Contract(
+    "heads_first_lse",
+    dims={"Tq": "query tokens of all sequences", "Nq": "query heads", "Dv": "head dim of the result"},
+    binds={"Tq": "out", "Nq": "out"},
+    clauses=[shape("softmax_lse", error=LSE_SHAPE)],  # 10
+)
