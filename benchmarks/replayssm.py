@@ -148,19 +148,21 @@ def relative_error(candidate, arguments, kind, rows=3):
     return max(float((g.double() - w).norm() / w.norm()) for g, w in zip(got, wanted, strict=True))
 
 
-def eager_us(call, repeats=300, warm=30):
-    """Return the time of a call from Python to Python, in a loop that the device keeps up with."""
-    for _ in range(warm):
-        call()
-    torch.cuda.synchronize()
-    found = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        for _ in range(repeats):
+def eager_us(calls, repeats=100, warm=50, rounds=15):
+    """Return the time of each call from Python to Python, in loops taken in turns that the device keeps up with."""
+    found = {name: [] for name in calls}
+    for call in calls.values():
+        for _ in range(warm):
             call()
-        torch.cuda.synchronize()
-        found.append((time.perf_counter() - begin) / repeats)
-    return 1e6 * sorted(found)[2]
+    for _ in range(rounds):
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(repeats):
+                call()
+            torch.cuda.synchronize()
+            found[name].append((time.perf_counter() - begin) / repeats)
+    return {name: 1e6 * sorted(times)[rounds // 2] for name, times in found.items()}
 
 
 def warm(dtype, candidate):
@@ -188,8 +190,6 @@ def measure(shape, found, limits, *, full):
         rows.append(row)
         try:
             if candidate.source == "entry":
-                set_cursors(sets, "normal")
-                row["eager_us"] = eager_us(functools.partial(caller(candidate), *sets[0]))
                 continue
             row["relative_error"] = max(
                 relative_error(candidate, sets[0], kind) for kind in ("normal", "flush", "mixed")
@@ -205,12 +205,13 @@ def measure(shape, found, limits, *, full):
             moved = bytes_of(batch, dtype, RING // 2, flush=False) / row["normal_us"] / 1e6
             row |= {"normal_tb_s": moved, "of_copy": moved / limits["copy_tb_s"]}
             row["flush_tb_s"] = bytes_of(batch, dtype, RING - 1, flush=True) / row["flush_us"] / 1e6
-            if candidate.tile is None:
-                set_cursors(sets, "normal")
-                row["eager_us"] = eager_us(calls[0])
         except Exception as error:  # noqa: BLE001  one failing candidate must not cost the others
             row["error"] = f"{type(error).__name__}: {str(error)[:160]}"
             traceback.print_exc(limit=2)
+    set_cursors(sets, "normal")
+    whole = {c.label(): functools.partial(caller(c), *sets[0]) for c in found if c.tile is None}
+    for row, spent in zip(rows, eager_us(whole).values(), strict=False):
+        row["eager_us"] = spent
     return rows
 
 

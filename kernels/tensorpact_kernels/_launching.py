@@ -66,7 +66,8 @@ class Launches:
 
         Args:
             key: Sizes, strides, dtypes, device and options of a call whose pointers are multiples of 16 bytes.
-            arguments: The run-time arguments that the key does not fix, which come first in the kernel.
+            arguments: The run-time arguments that the key does not fix, which come first in the kernel; addresses in
+                the place of tensors, so that Triton need not ask the driver about each.
         """
         found = self._ready.get(key)
         if found is None:

@@ -51,6 +51,79 @@ def _halves(x):
 
 
 @no_type_check
+@gluon.jit
+def _log_decay(gate, rate, lower_bound, BOUNDED: gl.constexpr):
+    if BOUNDED:
+        return lower_bound / (1.0 + gl.exp(-rate * gate))
+    return -rate * _log1p_exp(gate)
+
+
+@no_type_check
+@gluon.jit
+def _by_step(ring_ptr, step, stride_l, channel, stride_k, count):
+    """Load the ring's rows ``step`` below ``count``, steps first; other rows are zero."""
+    pointers = ring_ptr + gl.expand_dims(step.to(gl.int64) * stride_l, 1) + gl.expand_dims(channel * stride_k, 0)
+    return gl.load(pointers, mask=gl.expand_dims(step < count, 1), other=0.0)
+
+
+@no_type_check
+@gluon.jit
+def _by_row(ring_ptr, row, stride_v, step, stride_l, count):
+    """Load the same, rows of the state first."""
+    pointers = ring_ptr + gl.expand_dims(row * stride_v, 1) + gl.expand_dims(step.to(gl.int64) * stride_l, 0)
+    return gl.load(pointers, mask=gl.expand_dims(step < count, 0), other=0.0)
+
+
+@no_type_check
+@gluon.jit
+def _write_back(
+    state_ptr,
+    state_stride_v,
+    first_row,
+    tile,
+    d,
+    keep_column,
+    key_column,
+    decayed,
+    d_ptr,
+    d_stride_v,
+    d_stride_l,
+    written,
+    BLOCK_L: gl.constexpr,
+    RING: gl.constexpr,
+    PRODUCT: gl.constexpr,
+):
+    """Decay a tile of the checkpoint, add the ring's tokens and the new one, and store it."""
+    TILE: gl.constexpr = tile.shape[0]
+    K: gl.constexpr = tile.shape[1]
+    CHUNK: gl.constexpr = 32
+    ROW: gl.constexpr = gl.SliceLayout(1, PRODUCT)
+    COLUMN: gl.constexpr = gl.SliceLayout(0, PRODUCT)
+    LEFT: gl.constexpr = gl.DotOperandLayout(0, PRODUCT, 1)
+    RIGHT: gl.constexpr = gl.DotOperandLayout(1, PRODUCT, 1)
+    update = gl.expand_dims(gl.convert_layout(d, ROW), 1)
+    if RING:
+        row = first_row + gl.arange(0, TILE, layout=gl.SliceLayout(1, LEFT))
+        step = BLOCK_L - 1 - gl.arange(0, BLOCK_L, layout=gl.SliceLayout(0, LEFT))
+        left_high, left_low = _halves(_by_row(d_ptr, row, d_stride_v, step, d_stride_l, written).to(gl.float32))
+    rows_ptr = state_ptr + gl.expand_dims((first_row + gl.arange(0, TILE, layout=ROW)) * state_stride_v, 1)
+    for chunk in gl.static_range(K // CHUNK):
+        kept = gl.expand_dims(keep_column.slice(chunk * CHUNK, CHUNK).load(COLUMN), 0)
+        keyed = gl.expand_dims(key_column.slice(chunk * CHUNK, CHUNK).load(COLUMN), 0)
+        state = tile.slice(chunk * CHUNK, CHUNK, dim=1).load(PRODUCT).to(gl.float32)
+        state = state * kept + update * keyed
+        if RING:
+            high, low = _halves(decayed.slice(chunk * CHUNK, CHUNK, dim=1).load(RIGHT))
+            state = mma_v2(left_high, high, state, input_precision="tf32")
+            state = mma_v2(left_high, low, state, input_precision="tf32")
+            # Halves are exact in tf32 already; their lower half is zero.
+            if d_ptr.dtype.element_ty == gl.float32:
+                state = mma_v2(left_low, high, state, input_precision="tf32")
+        columns = gl.expand_dims(chunk * CHUNK + gl.arange(0, CHUNK, layout=COLUMN), 0)
+        gl.store(rows_ptr + columns, state.to(tile.dtype))
+
+
+@no_type_check
 @gluon.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=STEPS)
 def kda_staged_kernel(
     qkv_ptr,
@@ -109,7 +182,6 @@ def kda_staged_kernel(
     dtype: gl.constexpr = state_ptr.dtype.element_ty
     VECTOR: gl.constexpr = 128 // dtype.primitive_bitwidth
     SIZE: gl.constexpr = TILES * TILE
-    CHUNK: gl.constexpr = 32
     # Eight lanes share a row: enough for whole cache lines, few enough that a sum over a row takes three shuffles.
     ROWS: gl.constexpr = gl.BlockedLayout([1, VECTOR], [4, 8], [num_warps, 1], [1, 0])
     ROW: gl.constexpr = gl.SliceLayout(1, ROWS)
@@ -124,10 +196,6 @@ def kda_staged_kernel(
     STEPS: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [num_warps, 1], [1, 0])
     STEPS_CHANNEL: gl.constexpr = gl.SliceLayout(0, STEPS)
     PRODUCT: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [num_warps, 1], [16, 8])
-    PRODUCT_ROW: gl.constexpr = gl.SliceLayout(1, PRODUCT)
-    PRODUCT_COLUMN: gl.constexpr = gl.SliceLayout(0, PRODUCT)
-    LEFT: gl.constexpr = gl.DotOperandLayout(0, PRODUCT, 1)
-    RIGHT: gl.constexpr = gl.DotOperandLayout(1, PRODUCT, 1)
     FLAT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
 
     pid = gl.program_id(0)
@@ -168,9 +236,8 @@ def kda_staged_kernel(
     qkv_ptr += row * qkv_stride_row
     query = gl.load(qkv_ptr + h * K + whole).to(gl.float32)
     key = gl.load(qkv_ptr + (heads + h) * K + whole).to(gl.float32)
-    gate = gl.load(a_ptr + row * a_stride_row + hv * K + c).to(gl.float32) + gl.load(dt_bias_ptr + hv * K + c).to(
-        gl.float32
-    )
+    gate = gl.load(a_ptr + row * a_stride_row + hv * K + c).to(gl.float32)
+    gate += gl.load(dt_bias_ptr + hv * K + c).to(gl.float32)
     rate = gl.load(a_log_ptr + hv).to(gl.float32)
     raw = gl.load(b_ptr + row * b_stride_row + hv)
     if RING:
@@ -179,40 +246,21 @@ def kda_staged_kernel(
         g_ptr += slot * g_stride_slot + hv * g_stride_head
         # Steps run backwards, so that a forward scan sums what lies behind each of them.
         j = BLOCK_L - 1 - gl.arange(0, BLOCK_L, layout=gl.SliceLayout(1, CHANNELS))
-        step = j.to(gl.int64)
         channel = c.to(gl.int64)
         # Row j is decayed by the rows behind it, so the sums start one row later than the keys.
-        later = gl.load(
-            g_ptr + gl.expand_dims((step + 1) * g_stride_l, 1) + gl.expand_dims(channel * g_stride_k, 0),
-            mask=gl.expand_dims(j + 1 < written, 1),
-            other=0.0,
-        )
+        later = _by_step(g_ptr, j + 1, g_stride_l, channel, g_stride_k, written)
         first = gl.load(g_ptr + channel * g_stride_k, mask=c * 0 < written, other=0.0)
-        keys = gl.load(
-            k_ptr + gl.expand_dims(step * k_stride_l, 1) + gl.expand_dims(channel * k_stride_k, 0),
-            mask=gl.expand_dims(j < written, 1),
-            other=0.0,
-        )
-        replay_step = BLOCK_L - 1 - gl.arange(0, BLOCK_L, layout=REPLAY_STEP)
+        keys = _by_step(k_ptr, j, k_stride_l, channel, k_stride_k, written)
         replay_row = first_row + gl.arange(0, SIZE, layout=gl.SliceLayout(1, REPLAY))
-        values = gl.load(
-            d_ptr
-            + gl.expand_dims(replay_row * d_stride_v, 1)
-            + gl.expand_dims(replay_step.to(gl.int64) * d_stride_l, 0),
-            mask=gl.expand_dims(replay_step < written, 0),
-            other=0.0,
-        )
+        replay_step = BLOCK_L - 1 - gl.arange(0, BLOCK_L, layout=REPLAY_STEP)
+        values = _by_row(d_ptr, replay_row, d_stride_v, replay_step, d_stride_l, written)
 
     if NORMALISE:
         query = _unit(query)
         key = _unit(key)
     query *= scale
     key_query = gl.sum(key * query, axis=0)
-    rate = gl.exp(rate)
-    if BOUNDED:
-        log_decay = lower_bound / (1.0 + gl.exp(-rate * gate))
-    else:
-        log_decay = -rate * _log1p_exp(gate)
+    log_decay = _log_decay(gate, gl.exp(rate), lower_bound, BOUNDED)
     beta = 1.0 / (1.0 + gl.exp(-raw.to(gl.float32)))
     if ROUND_BETA:
         beta = beta.to(raw.dtype).to(gl.float32)
@@ -222,9 +270,11 @@ def kda_staged_kernel(
     query_column = gl.allocate_shared_memory(gl.float32, [K], FLAT)
     key_column.store(key)
     query_column.store(query)
+    decayed = gl.allocate_shared_memory(
+        gl.float32, [BLOCK_L if RING else 1, K], gl.SwizzledSharedLayout(4, 1, 8, [1, 0])
+    )
     if RING:
         keep_column.store(gl.exp(log_decay + (first + gl.sum(later, axis=0))))
-        decayed = gl.allocate_shared_memory(gl.float32, [BLOCK_L, K], gl.SwizzledSharedLayout(4, 1, 8, [1, 0]))
         since = gl.associative_scan(later, 0, _add) + gl.expand_dims(log_decay, 0)
         decayed.store(keys.to(gl.float32) * gl.exp(since))
         by_step = decayed.load(STEPS)
@@ -262,35 +312,23 @@ def kda_staged_kernel(
         d = beta * (value - recalled)
         gl.store(out_ptr + t * TILE + v, (out + d * key_query).to(out_ptr.dtype.element_ty))
         if flush:
-            pv = first_row + t * TILE + gl.arange(0, TILE, layout=PRODUCT_ROW)
-            update = gl.expand_dims(gl.convert_layout(d, PRODUCT_ROW), 1)
-            if RING:
-                left_row = first_row + t * TILE + gl.arange(0, TILE, layout=gl.SliceLayout(1, LEFT))
-                left_step = BLOCK_L - 1 - gl.arange(0, BLOCK_L, layout=gl.SliceLayout(0, LEFT))
-                left = gl.load(
-                    d_ptr
-                    + gl.expand_dims(left_row * d_stride_v, 1)
-                    + gl.expand_dims(left_step.to(gl.int64) * d_stride_l, 0),
-                    mask=gl.expand_dims(left_step < written, 0),
-                    other=0.0,
-                ).to(gl.float32)
-                left_high, left_low = _halves(left)
-            for chunk in gl.static_range(K // CHUNK):
-                pk = chunk * CHUNK + gl.arange(0, CHUNK, layout=PRODUCT_COLUMN)
-                kept = gl.expand_dims(keep_column.slice(chunk * CHUNK, CHUNK).load(PRODUCT_COLUMN), 0)
-                keyed = gl.expand_dims(key_column.slice(chunk * CHUNK, CHUNK).load(PRODUCT_COLUMN), 0)
-                new = (
-                    states.index(t).slice(chunk * CHUNK, CHUNK, dim=1).load(PRODUCT).to(gl.float32) * kept
-                    + update * keyed
-                )
-                if RING:
-                    high, low = _halves(decayed.slice(chunk * CHUNK, CHUNK, dim=1).load(RIGHT))
-                    new = mma_v2(left_high, high, new, input_precision="tf32")
-                    new = mma_v2(left_high, low, new, input_precision="tf32")
-                    if d_ptr.dtype.element_ty == gl.float32:
-                        new = mma_v2(left_low, high, new, input_precision="tf32")
-                new_ptr = state_ptr + gl.expand_dims(pv * state_stride_v, 1) + gl.expand_dims(pk, 0)
-                gl.store(new_ptr, new.to(dtype))
+            _write_back(
+                state_ptr,
+                state_stride_v,
+                first_row + t * TILE,
+                states.index(t),
+                d,
+                keep_column,
+                key_column,
+                decayed,
+                d_ptr,
+                d_stride_v,
+                d_stride_l,
+                written,
+                BLOCK_L,
+                RING,
+                PRODUCT,
+            )
         elif RING:
             append_ptr = d_ptr + written.to(gl.int64) * d_stride_l
             gl.store(append_ptr + (first_row + t * TILE + v) * d_stride_v, d.to(d_ptr.dtype.element_ty))

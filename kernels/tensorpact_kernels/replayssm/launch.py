@@ -143,27 +143,34 @@ def _start(
     if qkv is None or state is None or not qkv.shape[0] or 0 in state.shape[1:]:
         return
     with on_device(qkv.device):
-        key = None if torch.compiler.is_compiling() else _key(qkv, state, tensors, flags, config)
-        if key is None or not _launches.again(key, *tensors, *numbers):
+        if torch.compiler.is_compiling():
+            _first(None, qkv, state, tensors, numbers, flags, config)
+            return
+        addresses, key = _key(qkv, state, tensors, flags, config)
+        if key is None or not _launches.again(key, *addresses, *numbers):
             _first(key, qkv, state, tensors, numbers, flags, config)
 
 
 def _key(
     qkv: Tensor, state: Tensor, tensors: _Tensors, flags: tuple[bool, bool, bool], config: Config | None
-) -> Hashable:
-    """Name what a kernel is compiled for and launched with, besides pointers and numbers; None for odd pointers."""
+) -> tuple[list[int | None], Hashable]:
+    """Return the addresses, and a name for all else that a kernel is compiled for; None where an address is odd."""
     pointers = 0
+    addresses: list[int | None] = []
     parts: list[Any] = [qkv.device.index, qkv.shape, state.shape, flags, config]
     for tensor in tensors:
         if tensor is None:
             parts.append(None)
+            addresses.append(None)
         else:
-            pointers |= tensor.data_ptr()
+            address = tensor.data_ptr()
+            addresses.append(address)
+            pointers |= address
             parts += (tensor.dtype, tensor.stride())
     d_cache, k_cache = tensors[6], tensors[7]
     if d_cache is not None and k_cache is not None:
         parts += (d_cache.shape[2], k_cache.shape[1])
-    return None if pointers % _VECTOR_BYTES else tuple(parts)
+    return addresses, None if pointers % _VECTOR_BYTES else tuple(parts)
 
 
 def _first(
