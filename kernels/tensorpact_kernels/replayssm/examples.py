@@ -8,11 +8,11 @@ from torch import Tensor
 
 
 def fill(name: str, arguments: dict[str, Any], rng: random.Random) -> None:
-    """Write slots, cursors and flush requests, and choose a gate.
+    """Write slots, cursors, flush requests and decays, and choose a gate.
 
     Args:
         name: Name of the contract.
-        arguments: Drawn arguments; the index tensors are written in place.
+        arguments: Drawn arguments; some of the tensors are written in place.
         rng: Source of chance.
     """
     rows, slots = arguments["mixed_qkv"].shape[0], arguments["initial_state"].shape[0]
@@ -25,6 +25,8 @@ def fill(name: str, arguments: dict[str, Any], rng: random.Random) -> None:
         arguments["lower_bound"] = rng.choice((-0.5, -5.0))
     if name == "fused_recurrent_kda_replayssm_decode":
         length = arguments["d_cache"].shape[2]
+        # Log decays: positive ones would let the state grow beyond a half-precision pool.
+        arguments["g_cache"].abs_().neg_()
         _write(arguments["write_pos"], [rng.choice((rng.randrange(length), length - 1)) for _ in range(rows)])
         if arguments["force_flush"] is not None:
             _write(arguments["force_flush"], [rng.choice((0, 0, 1, -1, 7)) for _ in range(rows)])
