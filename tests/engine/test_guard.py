@@ -46,7 +46,10 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
             return _body(q, cache, lengths, bias, scale=scale)
         if not _is_compiling():
             return _reference(q, cache, lengths, bias, scale=scale)
-    _known = None if _is_tracing() else _memory.known
+    if _is_tracing():
+        _traced.prepare()
+        return _traced.guard(q, cache, lengths, bias, scale=scale)
+    _known = _memory.known
     if _known is not None:
         try:
             _known = (
@@ -106,11 +109,10 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
     except Exception:
         pass
     else:
-        if not _is_tracing():
-            if _memory.misses >= _memory.patience:
-                _memory.learn((q, cache, lengths), (bias,), ())
-            else:
-                _memory.misses += 1
+        if _memory.misses >= _memory.patience:
+            _memory.learn((q, cache, lengths), (bias,), ())
+        else:
+            _memory.misses += 1
         return _body(q, cache, lengths, bias, scale=scale)
     _error = _diagnose((q, cache, lengths, bias, scale))
     if _error is not None:
@@ -118,7 +120,7 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
             raise _error
         finally:
             del _error
-    return _body(q, cache, lengths, bias, scale=scale)
+    return _forgiven(q, cache, lengths, bias, scale=scale)
 """
 
 

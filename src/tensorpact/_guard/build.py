@@ -40,7 +40,6 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
     parameters = [p for p in plan.terms.signature.parameters if not p.is_field]
     arguments = call_text(parameters)
     p = writer.prefix
-    everything = ", ".join(x.name for x in parameters) + ("," if len(parameters) == 1 else "")
     returned = _return_text(kind, f"{p}body({arguments})")
     fields = [f"        {writer.var(f.name)} = {f.name}" for f in plan.terms.signature.parameters if f.is_field]
     head = [
@@ -51,9 +50,15 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
         f"        if not {p}is_compiling():",
         f"            {_return_text(kind, f'{p}reference({arguments})')}",
     ]
+    if kind != "async generator":
+        head += [
+            f"    if {p}is_tracing():",
+            f"        {p}traced.prepare()",
+            f"        {_return_text(kind, f'{p}traced.guard({arguments})')}",
+        ]
     if remembered:
         head += [
-            f"    {p}known = None if {p}is_tracing() else {p}memory.known",
+            f"    {p}known = {p}memory.known",
             f"    if {p}known is not None:",
             "        try:",
             *(f"    {line}" for line in fields),
@@ -63,7 +68,48 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
             f"        if {p}known:",
             f"            {returned}",
         ]
-    tail = [
+    values = {
+        **writer.values,
+        f"{p}modes": modes,
+        f"{p}is_compiling": torch.compiler.is_compiling,
+        f"{p}is_tracing": torch.compiler.is_dynamo_compiling,
+    }
+    lines = [*head, *_judged(writer, checks, learning, kind)]
+    return GuardSource("\n".join(lines) + "\n", values, f"<tensorpact guard {label}>")
+
+
+def write_traced(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSource:
+    """Text of what a guard is to Dynamo: the same checks, where sizes may be unknown, and nothing remembered.
+
+    Args:
+        plan: What the guard has to do.
+        label: Module and qualified name of the function.
+        kind: What calling the function gives.
+    """
+    from tensorpact import _symbolic
+
+    writer = Writer(plan, symbolic=_symbolic)
+    if plan.interpreted:
+        writer.line(f"raise {writer.value('Miss', Miss)}")
+    else:
+        write_checks(writer)
+        writer.flush()
+    parameters = [p for p in plan.terms.signature.parameters if not p.is_field]
+    head = f"{_def_text(kind)} guarded({signature_text(parameters)}):"
+    lines = [head, *_judged(writer, writer.lines or ["        pass"], [], kind)]
+    return GuardSource("\n".join(lines) + "\n", writer.values, f"<tensorpact guard {label} while tracing>")
+
+
+def _judged(w: Writer, checks: list[str], learning: list[str], kind: Kind) -> list[str]:
+    """Text of the checks, of the body behind them, and of the diagnosis where they do not hold."""
+    p, parameters = w.prefix, [x for x in w.terms.signature.parameters if not x.is_field]
+    everything = ", ".join(x.name for x in parameters) + ("," if len(parameters) == 1 else "")
+    returned = _return_text(kind, f"{p}body({call_text(parameters)})")
+    fields = [f"        {w.var(f.name)} = {f.name}" for f in w.terms.signature.parameters if f.is_field]
+    return [
+        "    try:",
+        *fields,
+        *checks,
         "    except Exception:",
         "        pass",
         "    else:",
@@ -75,12 +121,8 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
         f"            raise {p}error",
         "        finally:",
         f"            del {p}error",
-        f"    {returned}",
+        f"    {_return_text(kind, f'{p}forgiven({call_text(parameters)})')}",
     ]
-    values = {**writer.values, f"{p}modes": modes, f"{p}is_compiling": torch.compiler.is_compiling}
-    return GuardSource(
-        "\n".join([*head, "    try:", *fields, *checks, *tail]) + "\n", values, f"<tensorpact guard {label}>"
-    )
 
 
 def _def_text(kind: Kind) -> str:
@@ -119,16 +161,15 @@ def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
     if len(written) > 1:
         match.test(f"not {match.value('overlaps', overlaps)}({', '.join(written)})")
     tests = f"\n{' ' * 16}and ".join(match.tests)
-    writer.values |= {f"{p}memory": Memory(), f"{p}is_tracing": torch.compiler.is_dynamo_compiling}
+    writer.values |= {f"{p}memory": Memory()}
     dims = "".join(f"{writer.dim(n)}, " for n in match.kept)
     learnt = [", ".join(group) + ("," if len(group) == 1 else "") for group in (required, optional)]
     text = [f"            {known} = (", f"                {tests}", "            )"]
     learn = [
-        f"        if not {p}is_tracing():",
-        f"            if {p}memory.misses >= {p}memory.patience:",
-        f"                {p}memory.learn(({learnt[0]}), ({learnt[1]}), ({dims}))",
-        "            else:",
-        f"                {p}memory.misses += 1",
+        f"        if {p}memory.misses >= {p}memory.patience:",
+        f"            {p}memory.learn(({learnt[0]}), ({learnt[1]}), ({dims}))",
+        "        else:",
+        f"            {p}memory.misses += 1",
     ]
     return text, learn
 
