@@ -9,7 +9,7 @@ import torch
 from ._annotations import TensorForm, array_dtype
 from ._dims import Dim, DimKind
 from ._errors import ContractDefinitionError
-from ._fitting import Size, broadcastable, fits, form_fits, has_no_sizes, is_array, is_sharded
+from ._fitting import Size, broadcastable, fits, form_fits, has_no_sizes, is_array, is_one, is_sharded
 from ._terms import Axis, Obligation, Terms
 from ._types import describe_hint
 from ._wording import axes_text, axis_text, rank_text, sizes_text
@@ -150,7 +150,7 @@ class Call:
             if size is None:
                 self.unbound[name] = (self.terms.find(parameter.name, "rank"),)
                 return
-            if axis.dim.broadcast and size == 1:
+            if axis.dim.broadcast and is_one(size):
                 ones = ones or axis
             elif axis.dim.broadcast and isinstance(size, tuple):
                 before = self.dims.get(name, ())
@@ -178,7 +178,7 @@ class Call:
                 unknown = [n for n in axis.dim.names if n not in self.dims]
                 if expression is None or len(unknown) != 1 or unknown[0] not in pending or not isinstance(size, int):
                     continue
-                if self.unbound.get(unknown[0]) or (axis.dim.broadcast and size == 1):
+                if self.unbound.get(unknown[0]) or (axis.dim.broadcast and is_one(size)):
                     continue
                 broken = self._broken_types(expression.arguments)
                 if broken:
@@ -338,7 +338,7 @@ class Call:
         if place is None:
             return Unknown((self.terms.find(parameter.name, "rank"),))
         size: Size = shape[place]
-        if dim.broadcast and size == 1:
+        if dim.broadcast and is_one(size):
             return None
         unbound = self.missing(dim.names)
         if unbound is not None:

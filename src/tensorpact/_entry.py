@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from types import FrameType, FunctionType
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast, overload
 
+import torch
+
 import tensorpact._modes as modes
 
 from . import _guard
@@ -25,6 +27,7 @@ from ._results import Kind, kind_of, result_hint, wrap
 from ._returns import ReturnCheck
 from ._scopes import asks_hints, in_scope
 from ._terms import Terms
+from ._tracing import Facts, facts_of, proxy_among, told
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,13 +168,22 @@ class Entry:
         dynamo: Any = sys.modules.get("torch._dynamo")
         if dynamo is None:
             return self.judge(arguments)
-        reason = (
-            f"the call breaks the contract of {self.owner}; call it outside torch.compile to see the documented error"
-        )
+        reason = f"the call breaks the contract of {self.owner}"
+        if torch.compiler.is_dynamo_compiling():
+            # Under fullgraph=True this is where the trace ends, and the message is all that its caller is shown.
+            dynamo.graph_break(msg=f"{reason}: {self.told(tuple([facts_of(a) for a in arguments]))}")
         return dynamo.disable(self.judge, reason=reason)(arguments)
 
+    def told(self, facts: tuple[Facts, ...]) -> str:
+        """What a tracer's message says of a call that breaks the contract."""
+        return told(self.terms, self.values(facts)) or "call it outside torch.compile to see the documented error"
+
+    told._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
     def judge(self, arguments: tuple[Any, ...]) -> Exception | None:
-        """The error of a call, by the interpreter of the language."""
+        """The error of a call, by the interpreter of the language; none for what ``torch.fx`` hands over to trace."""
+        if proxy_among(arguments) is not None:
+            return None
         return diagnose(self.terms, self.values(arguments))
 
     def call_checked(self, *args: Any, **kwargs: Any) -> Any:
@@ -182,8 +194,22 @@ class Entry:
         """
         __tracebackhide__ = True
         values = self._bound(args, kwargs)
+        if proxy_among((*args, *kwargs.values())) is not None:
+            return self._leaf(args, kwargs)
         raise_error(self.reference.check(values, args, kwargs))
         return self._checked_call(args, kwargs, values)
+
+    def forgive(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body of a call that the guard refused and the diagnosis finds right."""
+        __tracebackhide__ = True
+        if proxy_among((*args, *kwargs.values())) is not None:
+            return self._leaf(args, kwargs)
+        return (self._with_return_check if self.check_returns else self.called)(*args, **kwargs)
+
+    def _leaf(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One node of a ``torch.fx`` graph: a proxy has no sizes, so the checks stay for the run."""
+        function = None if self._function is None else self._function()
+        return proxy_among((*args, *kwargs.values())).tracer.create_proxy("call_function", function, args, kwargs)
 
     def _checked_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], values: Mapping[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -223,10 +249,10 @@ class Entry:
         # What a tracer sees of a method before its first call needs no context: none can be traced.
         inner = self.called if built is self._built else self.body
         body: Callable[..., Any] = self._with_return_check if self.check_returns else inner
-        return cast(
-            FunctionType,
-            _guard.build(source, {f"{p}body": body, f"{p}reference": self.call_checked, f"{p}diagnose": self.diagnose}),
-        )
+        values = {f"{p}body": body, f"{p}diagnose": self.diagnose, f"{p}forgiven": self.forgive}
+        traced = Traced(built.plan, self.owner, self.kind, values)
+        values = {**values, f"{p}reference": self.call_checked, f"{p}traced": traced}
+        return cast(FunctionType, _guard.build(source, values))
 
     def _with_return_check(self, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -253,6 +279,32 @@ class Entry:
         made.__annotations__ = body.__annotations__
         made.__dict__.update(body.__dict__)
         made.__dict__["__wrapped__"] = body
+
+
+class Traced:
+    """What a guard is to Dynamo, written when that first looks at it.
+
+    Dynamo calls a function that is marked as constant instead of following it, and reads the attribute behind it
+    afterwards. So nothing is written that no tracer wants.
+
+    Attributes:
+        guard: The function to follow; None before the first look.
+    """
+
+    def __init__(self, plan: GuardPlan, label: str, kind: Kind, values: Mapping[str, Any]) -> None:
+        self.guard: Callable[..., Any] | None = None
+        self._write: Callable[[], _guard.GuardSource] = lambda: _guard.write_traced(plan, label, kind)
+        self._values = dict(values)
+        self._lock = threading.Lock()
+
+    def prepare(self) -> bool:
+        """Write the guard, once."""
+        with self._lock:
+            if self.guard is None:
+                self.guard = _guard.build(self._write(), self._values)
+        return True
+
+    prepare._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def raise_error(error: BaseException | None) -> None:

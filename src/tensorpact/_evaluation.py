@@ -8,6 +8,7 @@ import torch
 
 from ._call import Broken, Call, Status, Unknown, unequal_dtype
 from ._errors import ContractDefinitionError, DocumentedError
+from ._fitting import fits_exactly, holds, is_one
 from ._overlap import shares_bytes
 from ._terms import Axis, Obligation, Step, flat
 from .clauses import (
@@ -227,13 +228,13 @@ def _same_dim(call: Call, clause: Clause, step: Step) -> Status:
         if size is None:
             unknown = unknown or Unknown((call.terms.find(name, "rank"),))
             continue
-        if spec.dims[obligation.index].broadcast and size == 1:
+        if spec.dims[obligation.index].broadcast and is_one(size):
             continue
         if reference is None:
             if unknown is not None:
                 break
             reference = (axis, size)
-        elif size != reference[1]:
+        elif not fits_exactly(size, reference[1]):
             shape = call.shape(name) or ()
             place = spec.forms[0].position(obligation.index, len(shape))
             found = f"axis {place} ({dim}) is {size}" if isinstance(size, int) else f"axes *{dim} are {list(size)}"
@@ -311,7 +312,7 @@ def _require(call: Call, clause: Clause, step: Step) -> Status:
     done, value = apply_rule(call, clause, clause.rule)
     if not done:
         return value
-    if value:
+    if holds(value):
         return None
     read = lambda_parameters(clause.rule)
     shown = ", ".join(f"{n}={_show(call, n)}" for n in read)

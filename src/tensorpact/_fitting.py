@@ -1,7 +1,7 @@
 """Whether a value is an array of a form, and whether its sizes fit: one axis, a shape that broadcasts, a whole form."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -46,7 +46,7 @@ def is_local_class(array_type: Any) -> bool:
 def is_sharded(value: Any) -> bool:
     """Whether a value is a ``DTensor``, whose shape is that of all devices together."""
     # Told by what it has: torch.distributed stays unloaded.
-    kind = type(value)
+    kind = cast("type[Any]", type(value))
     return kind is not torch.Tensor and hasattr(kind, "to_local") and hasattr(kind, "placements")
 
 
@@ -64,7 +64,7 @@ def form_fits(form: TensorForm, shape: tuple[int, ...], dims: Mapping[str, Any],
     later: list[tuple[Dim, Size]] = []
     for dim, place in sorted(places, key=lambda p: p[0].broadcast):
         size: Size = shape[place] if place is not None else ()
-        if dim.kind in (DimKind.ANONYMOUS, DimKind.ELLIPSIS) or (dim.broadcast and size == 1):
+        if dim.kind in (DimKind.ANONYMOUS, DimKind.ELLIPSIS) or (dim.broadcast and is_one(size)):
             continue
         if dim.expression is not None:
             later.append((dim, size))
@@ -90,4 +90,30 @@ def fits(dim: Dim, size: Size, wanted: Any) -> bool:
     """Whether a size is the one that an axis must have."""
     if dim.kind is DimKind.VARIADIC and dim.broadcast and isinstance(size, tuple):
         return broadcastable(size, wanted) == wanted
-    return bool(size == wanted)
+    return fits_exactly(size, wanted)
+
+
+def fits_exactly(size: Size, wanted: Any) -> bool:
+    """Whether one size, or those of a variadic axis, are the wanted ones."""
+    if isinstance(size, tuple) and isinstance(wanted, tuple):
+        sizes = cast("tuple[Any, ...]", wanted)
+        return len(size) == len(sizes) and all(holds(a == b) for a, b in zip(size, sizes, strict=True))
+    return holds(size == wanted)
+
+
+def holds(claim: Any) -> bool:
+    """Whether a claim holds; a tracer that cannot tell asserts it for the run."""
+    if type(claim) is not torch.SymBool:
+        return bool(claim)
+    from ._symbolic import agree
+
+    return agree(claim)
+
+
+def is_one(size: Any) -> bool:
+    """Whether a size is 1, as far as a tracer knows."""
+    if type(size) is not torch.SymInt:
+        return bool(size == 1)
+    from ._symbolic import is_one
+
+    return is_one(size)

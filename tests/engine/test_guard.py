@@ -46,7 +46,10 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
             return _body(q, cache, lengths, bias, scale=scale)
         if not _is_compiling():
             return _reference(q, cache, lengths, bias, scale=scale)
-    _known = None if _is_tracing() else _memory.known
+    if _is_tracing():
+        _traced.prepare()
+        return _traced.guard(q, cache, lengths, bias, scale=scale)
+    _known = _memory.known
     if _known is not None:
         try:
             _known = (
@@ -107,7 +110,7 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
     except Exception:
         pass
     else:
-        if not _is_tracing() and type(_B_) is int:
+        if type(_B_) is int:
             if _B_ != _memory.size:
                 _memory.change(_B_)
             elif _memory.misses >= _memory.patience:
@@ -121,7 +124,7 @@ def guarded(q, cache, lengths, bias=None, *, scale=None):
             raise _error
         finally:
             del _error
-    return _body(q, cache, lengths, bias, scale=scale)
+    return _forgiven(q, cache, lengths, bias, scale=scale)
 """
 
 

@@ -41,7 +41,6 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
     parameters = [p for p in plan.terms.signature.parameters if not p.is_field]
     arguments = call_text(parameters)
     p = writer.prefix
-    everything = ", ".join(x.name for x in parameters) + ("," if len(parameters) == 1 else "")
     returned = _return_text(kind, f"{p}body({arguments})")
     fields = [f"        {writer.var(f.name)} = {f.name}" for f in plan.terms.signature.parameters if f.is_field]
     head = [
@@ -52,9 +51,15 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
         f"        if not {p}is_compiling():",
         f"            {_return_text(kind, f'{p}reference({arguments})')}",
     ]
+    if kind != "async generator":
+        head += [
+            f"    if {p}is_tracing():",
+            f"        {p}traced.prepare()",
+            f"        {_return_text(kind, f'{p}traced.guard({arguments})')}",
+        ]
     if remembered:
         head += [
-            f"    {p}known = None if {p}is_tracing() else {p}memory.known",
+            f"    {p}known = {p}memory.known",
             f"    if {p}known is not None:",
             "        try:",
             *(f"    {line}" for line in fields),
@@ -65,7 +70,48 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
             f"            {p}memory.matched = True",
             f"            {returned}",
         ]
-    tail = [
+    values = {
+        **writer.values,
+        f"{p}modes": modes,
+        f"{p}is_compiling": torch.compiler.is_compiling,
+        f"{p}is_tracing": torch.compiler.is_dynamo_compiling,
+    }
+    lines = [*head, *_judged(writer, checks, learning, kind)]
+    return GuardSource("\n".join(lines) + "\n", values, f"<tensorpact guard {label}>")
+
+
+def write_traced(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSource:
+    """Text of what a guard is to Dynamo: the same checks, where sizes may be unknown, and nothing remembered.
+
+    Args:
+        plan: What the guard has to do.
+        label: Module and qualified name of the function.
+        kind: What calling the function gives.
+    """
+    from tensorpact import _symbolic
+
+    writer = Writer(plan, symbolic=_symbolic)
+    if plan.interpreted:
+        writer.line(f"raise {writer.value('Miss', Miss)}")
+    else:
+        write_checks(writer)
+        writer.flush()
+    parameters = [p for p in plan.terms.signature.parameters if not p.is_field]
+    head = f"{_def_text(kind)} guarded({signature_text(parameters)}):"
+    lines = [head, *_judged(writer, writer.lines or ["        pass"], [], kind)]
+    return GuardSource("\n".join(lines) + "\n", writer.values, f"<tensorpact guard {label} while tracing>")
+
+
+def _judged(w: Writer, checks: list[str], learning: list[str], kind: Kind) -> list[str]:
+    """Text of the checks, of the body behind them, and of the diagnosis where they do not hold."""
+    p, parameters = w.prefix, [x for x in w.terms.signature.parameters if not x.is_field]
+    everything = ", ".join(x.name for x in parameters) + ("," if len(parameters) == 1 else "")
+    returned = _return_text(kind, f"{p}body({call_text(parameters)})")
+    fields = [f"        {w.var(f.name)} = {f.name}" for f in w.terms.signature.parameters if f.is_field]
+    return [
+        "    try:",
+        *fields,
+        *checks,
         "    except Exception:",
         "        pass",
         "    else:",
@@ -77,12 +123,8 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
         f"            raise {p}error",
         "        finally:",
         f"            del {p}error",
-        f"    {returned}",
+        f"    {_return_text(kind, f'{p}forgiven({call_text(parameters)})')}",
     ]
-    values = {**writer.values, f"{p}modes": modes, f"{p}is_compiling": torch.compiler.is_compiling}
-    return GuardSource(
-        "\n".join([*head, "    try:", *fields, *checks, *tail]) + "\n", values, f"<tensorpact guard {label}>"
-    )
 
 
 def _def_text(kind: Kind) -> str:
@@ -121,25 +163,28 @@ def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
     if pairs:
         match.test(f"{match.value('still_apart', still_apart)}({pairs}, {known}[-1], {tensors})")
     tests = f"\n{' ' * 16}and ".join(match.tests)
-    writer.values |= {f"{p}memory": Memory(), f"{p}is_tracing": torch.compiler.is_dynamo_compiling}
+    writer.values |= {f"{p}memory": Memory()}
     dims = "".join(f"{writer.dim(n)}, " for n in match.kept)
     if pairs:
         dims += f"{writer.value('lengths_of', lengths_of)}({tensors}), "
     learnt = [", ".join(group) + ("," if len(group) == 1 else "") for group in (required, optional)]
     text = [f"            {known} = (", f"                {tests}", "            )"]
     size = _first_size(writer)
-    # A symbolic size may be neither kept nor compared: that would narrow it.
-    plain = f" and {writer.builtin(type)}({size}) is {writer.builtin(int)}" if size else ""
-    changed = [f"            if {size} != {p}memory.size:", f"                {p}memory.change({size})"] if size else []
     learn = [
-        f"        if not {p}is_tracing(){plain}:",
-        *changed,
-        f"            {'elif' if size else 'if'} {p}memory.misses >= {p}memory.patience:",
-        f"                {p}memory.learn(({learnt[0]}), ({learnt[1]}), ({dims}))",
-        "            else:",
-        f"                {p}memory.misses += 1",
+        f"if {p}memory.misses >= {p}memory.patience:",
+        f"    {p}memory.learn(({learnt[0]}), ({learnt[1]}), ({dims}))",
+        "else:",
+        f"    {p}memory.misses += 1",
     ]
-    return text, learn
+    if size:
+        # A symbolic size may be neither kept nor compared: that would narrow it.
+        learn = [
+            f"if {writer.builtin(type)}({size}) is {writer.builtin(int)}:",
+            f"    if {size} != {p}memory.size:",
+            f"        {p}memory.change({size})",
+            *(f"    {'el' if line is learn[0] else ''}{line}" for line in learn),
+        ]
+    return text, [f"        {line}" for line in learn]
 
 
 def _first_size(writer: Writer) -> str | None:

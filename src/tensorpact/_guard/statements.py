@@ -59,7 +59,7 @@ def _statement_tests(w: Writer, index: int, clause: Clause, limited: bool) -> li
         label = f"rule_{index}"
         while w.values.get(f"{w.prefix}{label}", clause.rule) is not clause.rule:
             label += "_"
-        return [rule_call(w, label, clause.rule)]
+        return [w.claim(rule_call(w, label, clause.rule))]
     names = [w.var(n) for n in clause.names]
     if isinstance(clause, Present):
         return [f"{w.var(n)} is not None" for n in clause.names if params[n].optional]

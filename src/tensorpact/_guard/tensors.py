@@ -140,7 +140,7 @@ def _write_axes(w: Writer, parameter: Parameter) -> None:
     known = [None if f else _known_size(w, d) for d, f in zip(spec.dims, free, strict=True)]
     if all(k is not None for k in known):
         sizes = ", ".join(k for k in known if k is not None) + ("," if len(known) == 1 else "")
-        w.test(f"{w.var(name)}.shape == ({sizes})")
+        w.test(w.sizes(f"{w.var(name)}.shape", f"({sizes})"))
         return
     targets: list[str] = []
     checks: list[tuple[Dim, str]] = []
@@ -197,13 +197,13 @@ def _write_axis(w: Writer, parameter: Parameter, dim: Dim, size: str) -> None:
     condition = "" if is_required(parameter) else w.given(parameter)
     known = _known_size(w, dim)
     if known is not None:
-        w.test(f"{size} == {known}")
+        w.test(w.sizes(size, known) if dim.variadic else w.equal(size, known))
         return
     if parameter.repeated:
         _write_item_axis(w, dim, size)
         return
     if dim.kind is DimKind.FIXED:
-        w.test(f"({size} == 1 or {size} == {dim.size})")
+        w.test(w.one_or(size, str(dim.size)))
         return
     terms, plan = w.terms, w.plan
     if dim.expression is not None:
@@ -220,11 +220,11 @@ def _write_axis(w: Writer, parameter: Parameter, dim: Dim, size: str) -> None:
         expected = _expression_text(w, dim)
     else:
         expected = w.dim(dim.name)
-    equal = f"{size} == {expected}"
+    equal = w.sizes(size, expected) if dim.variadic else w.equal(size, expected)
     if dim.kind is DimKind.VARIADIC and dim.broadcast:
         equal = f"{w.value('broadcastable', broadcastable)}({size}, {expected}) == {expected}"
     elif dim.broadcast:
-        equal = f"({size} == 1 or {equal})"
+        equal = w.one_or(size, expected)
     unsure = [n for n in dim.names if n in plan.conditions and n not in terms.lets]
     if not unsure:
         lets = reads_unsure(tuple(n for n in dim.names if n in terms.lets), plan.conditions)
@@ -233,7 +233,7 @@ def _write_axis(w: Writer, parameter: Parameter, dim: Dim, size: str) -> None:
         return
     variable = w.dim(dim.name)
     tests = [f"({condition})"] if condition else []
-    tests += [f"{variable} is None"] + ([f"{size} != 1"] if dim.broadcast else [])
+    tests += [f"{variable} is None"] + ([f"not {w.is_one(size)}"] if dim.broadcast else [])
     step = f"{variable} = {size} if {' and '.join(tests)} else {variable}"
     w.later.append(Pending(step, frozenset(), order=BROADCAST if dim.broadcast else BARE))
     w.later.append(Pending(equal, frozenset(dim.names), condition))
@@ -243,11 +243,11 @@ def _write_item_axis(w: Writer, dim: Dim, size: str) -> None:
     """Compare an axis inside a loop, where nothing can wait: the plan has seen to that."""
     if dim.broadcast:
         expected = str(dim.size) if dim.kind is DimKind.FIXED else w.dim(dim.name)
-        w.test(f"({size} == 1 or {size} == {expected})")
+        w.test(w.one_or(size, expected))
         return
     w.line(f"if {w.dim(dim.name)} is None:")
     w.line(f"    {w.dim(dim.name)} = {size}")
-    w.test(f"{size} == {w.dim(dim.name)}")
+    w.test(w.sizes(size, w.dim(dim.name)) if dim.variadic else w.equal(size, w.dim(dim.name)))
 
 
 def _write_union(w: Writer, parameter: Parameter) -> None:

@@ -46,8 +46,10 @@ BARE, BROADCAST, ONES, SOLVED = range(4)
 class Writer:
     """Lines of one guard."""
 
-    def __init__(self, plan: GuardPlan, remembering: "Writer | None" = None) -> None:
+    def __init__(self, plan: GuardPlan, remembering: "Writer | None" = None, symbolic: Any = None) -> None:
         self.plan = plan
+        #: The module of symbolic claims where the text is for a tracer, which may not know a size.
+        self.symbolic = symbolic
         self.terms = plan.terms
         self.prefix = "_"
         while any(p.name.startswith(self.prefix) for p in self.terms.signature.parameters):
@@ -85,6 +87,30 @@ class Writer:
             else:
                 self.lines.append(f"{pad}if not (\n{pad}    {joined}\n{pad}):")
             self.lines.append(f"{pad}    raise {self.value('Miss', Miss)}")
+
+    def equal(self, one: str, other: str) -> str:
+        """Test that two sizes are equal."""
+        return self.claim(f"{one} == {other}")
+
+    def claim(self, text: str) -> str:
+        """A test that a tracer may not be able to decide."""
+        return f"{self.value('agree', self.symbolic.agree)}({text})" if self.symbolic else text
+
+    def sizes(self, one: str, other: str) -> str:
+        """Test that two tuples of sizes are equal."""
+        if self.symbolic:
+            return f"{self.value('sizes_agree', self.symbolic.sizes_agree)}({one}, {other})"
+        return f"{one} == {other}"
+
+    def is_one(self, size: str) -> str:
+        """Condition that a size is 1."""
+        return f"{self.value('is_one', self.symbolic.is_one)}({size})" if self.symbolic else f"{size} == 1"
+
+    def one_or(self, size: str, other: str) -> str:
+        """Test that a size is 1 or another one."""
+        if self.symbolic:
+            return f"{self.value('one_or', self.symbolic.one_or)}({size}, {other})"
+        return f"({size} == 1 or {size} == {other})"
 
     def value(self, label: str, value: Any) -> str:
         """Name of a global that holds a value."""
