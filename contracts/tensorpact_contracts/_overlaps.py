@@ -1,0 +1,49 @@
+"""Whether tensors share memory, element by element where that can be told and by range where it cannot."""
+
+import torch
+from torch import Tensor
+
+
+def overlaps_itself(tensor: Tensor) -> bool:
+    """Whether an axis of stride 0 puts several elements at one address."""
+    return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def overlap(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors share an element.
+
+    Keys and values that take turns in one buffer meet as ranges and share nothing: tensors of one shape and layout are
+    compared by the distance between their first elements. False while tracing, where there are no addresses.
+    """
+    if torch.compiler.is_compiling() or one.device != other.device or one.is_meta or not (one.numel() and other.numel()):
+        return False
+    first, second = one.data_ptr(), other.data_ptr()
+    if first + _reach(one) <= second or second + _reach(other) <= first:
+        return False
+    size = one.element_size()
+    same = one.stride() == other.stride() and size == other.element_size() and (second - first) % size == 0
+    if not same:
+        return True
+    axes = sorted(
+        ((stride, max(a, b)) for a, b, stride in zip(one.shape, other.shape, one.stride(), strict=True) if max(a, b) > 1),
+        reverse=True,
+    )
+    return _reachable((second - first) // size, axes)
+
+
+def _reach(tensor: Tensor) -> int:
+    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+def _reachable(distance: int, axes: list[tuple[int, int]]) -> bool:
+    """Whether index differences smaller than the sizes can add up to a distance; axes by falling stride."""
+    if not axes:
+        return distance == 0
+    (stride, size), inner = axes[0], axes[1:]
+    if stride == 0:
+        return distance == 0
+    most = sum((n - 1) * s for s, n in inner)
+    steps = range(max(1 - size, (distance - most) // stride), min(size - 1, (distance + most) // stride) + 1)
+    rests = (distance - step * stride for step in steps)
+    return any(abs(rest) <= most and _reachable(rest, inner) for rest in rests)
