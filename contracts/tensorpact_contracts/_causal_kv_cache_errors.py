@@ -50,9 +50,7 @@ WRITE_RANGE = _error(
     "prev_local_end={write.previous_local}, kv_cache_size={write.capacity}, num_new_tokens={write.tokens}, "
     "current_start={write.chunk_start}, current_end={write.chunk_end}",
 )
-RECENT_WINDOW = _error(
-    "recent-window-negative", ValueError, "recent_window_tokens must be non-negative or None"
-)
+RECENT_WINDOW = _error("recent-window-negative", ValueError, "recent_window_tokens must be non-negative or None")
 
 CHUNK_RANK = _error(
     "chunk-rank",
@@ -161,8 +159,7 @@ ALIASED = _error(
 BUFFERS = _error(
     "buffers-differ",
     ValueError,
-    "k and v must have four axes, equal batch, slots and heads, one dtype and one device, "
-    "got k {k} and v {v}",
+    "k and v must have four axes, equal batch, slots and heads, one dtype and one device, got k {k} and v {v}",
     fields={
         "k": lambda self: f"{tuple(self.k.shape)} {self.k.dtype} on {self.k.device}",
         "v": lambda self: f"{tuple(self.v.shape)} {self.v.dtype} on {self.v.device}",
@@ -184,21 +181,23 @@ INDEX = _error(
     "index-tensors",
     ValueError,
     "global_end_index and local_end_index must each hold one int64, got {found}",
-    fields={"found": lambda self: " and ".join(_described(t) for t in (self.global_end_index, self.local_end_index))},
+    fields={"found": lambda self: f"{_described(self.global_end_index)} and {_described(self.local_end_index)}"},
 )
 SETTINGS = _error(
     "setting-out-of-range",
     ValueError,
     "causal KV cache setting out of range: {problem}",
-    fields={"problem": lambda self: settings_problem(self)},
+    fields={"problem": lambda self: settings_problem(self)},  # noqa: PLW0108 - the parameter must be named self
 )
 HOST_ENDS = _error(
     "host-ends-disagree",
     ValueError,
     "global_end_index_int and local_end_index_int are given together and say what the tensors say, got {found}",
     fields={
-        "found": lambda self: f"{self.global_end_index_int} and {self.local_end_index_int} beside "
-        f"{read_item(self.global_end_index)} and {read_item(self.local_end_index)}"
+        "found": lambda self: (
+            f"{self.global_end_index_int} and {self.local_end_index_int} beside "
+            f"{read_item(self.global_end_index)} and {read_item(self.local_end_index)}"
+        )
     },
 )
 ENDS = _error(
@@ -206,7 +205,10 @@ ENDS = _error(
     ValueError,
     "local end {ends[1]} cannot go with global end {ends[0]} and {cache_size} slots: before the first eviction the two "
     "are equal, afterwards every slot is in use",
-    fields={"ends": lambda self: read_ends(self), "cache_size": lambda self: self.cache_size},
+    fields={
+        "ends": lambda self: read_ends(self),  # noqa: PLW0108 - the parameter must be named self
+        "cache_size": lambda self: self.cache_size,
+    },
 )
 PIN_LENGTH = _error(
     "pin-longer-than-the-cache",

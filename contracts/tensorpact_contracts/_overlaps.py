@@ -12,22 +12,20 @@ def overlaps_itself(tensor: Tensor) -> bool:
 def overlap(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors share an element.
 
-    Keys and values that take turns in one buffer meet as ranges and share nothing: tensors of one shape and layout are
-    compared by the distance between their first elements. False while tracing, where there are no addresses.
+    Keys and values that take turns in one buffer meet as ranges and share nothing: tensors of one layout are compared
+    by the distance between their first elements. False while tracing, where there are no addresses.
     """
-    if torch.compiler.is_compiling() or one.device != other.device or one.is_meta or not (one.numel() and other.numel()):
+    if torch.compiler.is_compiling() or one.device != other.device or one.is_meta:
         return False
-    first, second = one.data_ptr(), other.data_ptr()
+    if not one.numel() or not other.numel():
+        return False
+    first, second, size = one.data_ptr(), other.data_ptr(), one.element_size()
     if first + _reach(one) <= second or second + _reach(other) <= first:
         return False
-    size = one.element_size()
-    same = one.stride() == other.stride() and size == other.element_size() and (second - first) % size == 0
-    if not same:
+    if one.stride() != other.stride() or size != other.element_size() or (second - first) % size:
         return True
-    axes = sorted(
-        ((stride, max(a, b)) for a, b, stride in zip(one.shape, other.shape, one.stride(), strict=True) if max(a, b) > 1),
-        reverse=True,
-    )
+    sizes = [max(pair) for pair in zip(one.shape, other.shape, strict=True)]
+    axes = sorted(((s, n) for s, n in zip(one.stride(), sizes, strict=True) if n > 1), reverse=True)
     return _reachable((second - first) // size, axes)
 
 
@@ -38,11 +36,9 @@ def _reach(tensor: Tensor) -> int:
 
 def _reachable(distance: int, axes: list[tuple[int, int]]) -> bool:
     """Whether index differences smaller than the sizes can add up to a distance; axes by falling stride."""
-    if not axes:
+    if not axes or axes[0][0] == 0:
         return distance == 0
     (stride, size), inner = axes[0], axes[1:]
-    if stride == 0:
-        return distance == 0
     most = sum((n - 1) * s for s, n in inner)
     steps = range(max(1 - size, (distance - most) // stride), min(size - 1, (distance + most) // stride) + 1)
     rests = (distance - step * stride for step in steps)

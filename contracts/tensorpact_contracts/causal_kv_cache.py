@@ -4,10 +4,9 @@ Everything is decided before anything is written: where a chunk goes is worked o
 update then follows, so that a refused call leaves buffers, ends and pin as they were.
 """
 
-from collections.abc import Callable
-from typing import Any
+from torch import Tensor
 
-from tensorpact import Contract
+from tensorpact import Contract, DocumentedError
 from tensorpact.clauses import Clause, any_of, dtype, let, require, same_device, same_dtype, shape
 from tensorpact.clauses import rank as rank_of
 
@@ -41,7 +40,7 @@ from ._causal_kv_cache_errors import (
     WRITE_RANGE,
     settings_problem,
 )
-from ._causal_kv_cache_plan import CacheState, plan_write, read_ends, read_item
+from ._causal_kv_cache_plan import CacheState, Write, plan_write, read_ends, read_item
 from ._overlaps import overlap, overlaps_itself
 
 __all__ = [
@@ -106,6 +105,14 @@ def _ends_possible(self: CacheState) -> bool:
     return filled == total or filled == self.cache_size or self.allow_growth
 
 
+def _write(self: CacheState, n: int, current_chunk_start: int) -> Write:
+    return plan_write(self, n, int(current_chunk_start))
+
+
+def _apart(self: CacheState, key: Tensor, value: Tensor) -> bool:
+    return not any(overlap(buffer, chunk) for buffer in (self.k, self.v) for chunk in (key, value))
+
+
 def _state() -> list[Clause]:
     """Clauses on the fields alone."""
     return [
@@ -154,19 +161,21 @@ def head_clauses() -> list[Clause]:
 def slice_clause() -> Clause:
     """One cache holds one slice of heads until it is reset: ends and evictions are counted once, not by head."""
     return require(
-        lambda self, key, cache_head_start: self.head_slice
-        in (None, (cache_head_start or 0, (cache_head_start or 0) + key.shape[2])),
+        lambda self, key, cache_head_start: (
+            self.head_slice in (None, (cache_head_start or 0, (cache_head_start or 0) + key.shape[2]))
+        ),
         error=HEAD_SLICE,
         about="cache_head_start",
     )
 
 
-def head_start_clause(error: Any) -> Clause:
+def head_start_clause(error: DocumentedError) -> Clause:
     """A chunk with fewer heads than the cache says where its heads belong."""
-    rule: Callable[..., bool] = (
-        lambda self, key, cache_head_start: cache_head_start is not None or key.shape[2] == self.num_cache_heads
+    return require(
+        lambda self, key, cache_head_start: cache_head_start is not None or key.shape[2] == self.num_cache_heads,
+        error=error,
+        about="cache_head_start",
     )
-    return require(rule, error=error, about="cache_head_start")
 
 
 STATE = Contract("CausalSelfAttentionKVCache", dims={n: DIMS[n] for n in ("B", "S", "Hc", "D", "Dv")}, clauses=_state())
@@ -179,7 +188,7 @@ UPDATE = Contract(
     clauses=[
         head_start_clause(HEAD_START),
         rank_of("key", "value", error=CHUNK_RANK),
-        let(write=lambda self, n, current_chunk_start: plan_write(self, n, current_chunk_start)),
+        let(write=_write),
         require(lambda write: write.in_range, error=WRITE_RANGE, about="current_chunk_start"),
         *head_clauses(),
         shape("key", axes="B D", error=CHUNK_SHAPE),
@@ -210,7 +219,7 @@ UPDATE = Contract(
         ),
         slice_clause(),
         require(
-            lambda self, key, value: not any(overlap(a, b) for a in (self.k, self.v) for b in (key, value)),
+            _apart,
             error=ALIASED,
             about=("key", "value"),
         ),

@@ -18,8 +18,8 @@ class CrossAttentionKVCache:
         is_init: Whether they belong to the current context.
     """
 
-    k: Float[Tensor, "B S H D"] | None
-    v: Float[Tensor, "B S H Dv"] | None
+    k: Tensor | None
+    v: Tensor | None
     is_init: bool = False
 
     @contract

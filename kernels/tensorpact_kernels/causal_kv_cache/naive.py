@@ -5,6 +5,7 @@ This is what the kernels and the moving window are compared with, and what the b
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tensorpact_contracts._causal_kv_cache_plan import plan_write, visible_ranges
@@ -22,7 +23,7 @@ def naive_update_and_get_attention_kv(
     recent_window_tokens: int | None = None,
     debug_name: str = "causal KV cache",
 ) -> CausalAttentionKVView:
-    """Write a chunk into a cache that does not grow, and return what it may attend to.
+    """Write a chunk into a cache and return what it may attend to.
 
     Args:
         self: The cache; its buffers and ends are written, its pin moves.
@@ -36,6 +37,10 @@ def naive_update_and_get_attention_kv(
     write = plan_write(self, key.shape[1], current_chunk_start)
     first = cache_head_start or 0
     heads = slice(first, first + key.shape[2])
+    if write.capacity > self.cache_size:
+        spare = write.capacity - self.cache_size
+        self.k, self.v = (torch.cat([t, t.new_zeros(t.shape[0], spare, *t.shape[2:])], 1) for t in (self.k, self.v))
+        self.cache_size, self.attention_window_size = write.capacity, write.window
     seen: list[Tensor] = []
     for buffer, chunk in ((self.k, key), (self.v, value)):
         if write.evicted:
