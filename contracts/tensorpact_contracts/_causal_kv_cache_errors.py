@@ -2,11 +2,13 @@
 
 import functools
 
+import torch
 from torch import Tensor
 
 from tensorpact import DocumentedError
 
 from ._causal_kv_cache_plan import CacheState, read_ends, read_item
+from ._causal_kv_cache_segments import PackedState
 
 _error = functools.partial(DocumentedError, module="tensorpact_contracts.causal_kv_cache")
 
@@ -30,6 +32,30 @@ def settings_problem(cache: CacheState) -> str | None:
         return f"pinned_start and pinned_len must lie inside {slots} slots, got {pin[0]} and {pin[1]}"
     if cache.headroom is not None and cache.headroom < 0:
         return f"headroom must be None or at least 0 tokens, got {cache.headroom}"
+    return None
+
+
+def packed_problem(cache: PackedState) -> str | None:
+    """The first setting of a packed cache that makes no sense, in words; None where all do."""
+    for name in ("batch_size", "cache_size", "num_heads", "head_dim"):
+        least = 0 if name == "batch_size" else 1
+        if getattr(cache, name) < least:
+            return f"{name} must be at least {least}, got {getattr(cache, name)}"
+    if not 0 <= cache.sink_tokens <= cache.cache_size:
+        return f"sink_tokens must be between 0 and cache_size {cache.cache_size}, got {cache.sink_tokens}"
+    if cache.attention_window_size is not None and cache.attention_window_size < 1:
+        return f"attention_window_size must be None or at least 1, got {cache.attention_window_size}"
+    if not cache.dtype.is_floating_point:
+        return f"dtype must be a floating one, got {cache.dtype}"
+    try:
+        torch.device(cache.device)
+    except RuntimeError:
+        return f"device names none, got {cache.device!r}"
+    unknown = sorted(set(cache.quant_args) - {"bits"})
+    if unknown:
+        return f"quant_args may hold bits alone, got {', '.join(unknown)}"
+    if cache.quant_args.get("bits", 8) not in (8, 16):
+        return f"quant_args bits must be 8 (packed) or 16 (kept as given), got {cache.quant_args['bits']}"
     return None
 
 
@@ -215,4 +241,30 @@ PIN_LENGTH = _error(
     ValueError,
     "pin_current_chunk: {m} tokens are to be pinned, but the cache holds {held}",
     fields={"held": lambda self: read_ends(self)[1]},
+)
+
+PACKED_HEAD_START = _error(
+    "packed-cache-head-start-required", ValueError, "{debug_name}: cache_head_start required for head slice"
+)
+PACKED_REWRITE = _error(
+    "packed-rewrite-size-changed", NotImplementedError, "{debug_name}: current-chunk rewrite size changed"
+)
+PACKED_ORDER = _error(
+    "packed-write-not-sequential",
+    NotImplementedError,
+    "{debug_name}: non-sequential write current_start={write.chunk_start} global_end={write.previous_global} "
+    "cur={write.current_start}",
+)
+PACKED_RECENT = _error("packed-recent-window-negative", ValueError, "recent_window_tokens must be >= 0 or None")
+PACKED_PIN = _error(
+    "packed-pin-unsupported",
+    NotImplementedError,
+    "QVGPackedCausalKVCache does not support pinned-sink (longlive2); packed KV quant is scoped to the LingBot "
+    "realtime path.",
+)
+PACKED_SETTINGS = _error(
+    "packed-setting-out-of-range",
+    ValueError,
+    "packed KV cache cannot be set up: {problem}",
+    fields={"problem": lambda self: packed_problem(self)},  # noqa: PLW0108 - the parameter must be named self
 )

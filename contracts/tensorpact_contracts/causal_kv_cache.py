@@ -28,6 +28,12 @@ from ._causal_kv_cache_errors import (
     INDEX,
     MORE_HEADS,
     OVERLAPPING,
+    PACKED_HEAD_START,
+    PACKED_ORDER,
+    PACKED_PIN,
+    PACKED_RECENT,
+    PACKED_REWRITE,
+    PACKED_SETTINGS,
     PIN_LENGTH,
     PIN_LOST,
     RECENT_WINDOW,
@@ -61,6 +67,12 @@ __all__ = [
     "INDEX",
     "MORE_HEADS",
     "OVERLAPPING",
+    "PACKED_HEAD_START",
+    "PACKED_ORDER",
+    "PACKED_PIN",
+    "PACKED_RECENT",
+    "PACKED_REWRITE",
+    "PACKED_SETTINGS",
     "PIN",
     "PIN_LENGTH",
     "PIN_LOST",
@@ -75,6 +87,8 @@ __all__ = [
     "WINDOW",
     "WRITE_RANGE",
     "head_clauses",
+    "head_start_clause",
+    "index_clause",
     "slice_clause",
 ]
 
@@ -113,6 +127,15 @@ def _apart(self: CacheState, key: Tensor, value: Tensor) -> bool:
     return not any(overlap(buffer, chunk) for buffer in (self.k, self.v) for chunk in (key, value))
 
 
+def index_clause() -> Clause:
+    """Each end is one int64."""
+    return any_of(
+        dtype("self.global_end_index", "self.local_end_index"),
+        require(lambda self: self.global_end_index.numel() == 1 == self.local_end_index.numel()),
+        error=INDEX,
+    )
+
+
 def _state() -> list[Clause]:
     """Clauses on the fields alone."""
     return [
@@ -128,11 +151,7 @@ def _state() -> list[Clause]:
             lambda self: not (overlaps_itself(self.k) or overlaps_itself(self.v) or overlap(self.k, self.v)),
             error=OVERLAPPING,
         ),
-        any_of(
-            dtype("self.global_end_index", "self.local_end_index"),
-            require(lambda self: self.global_end_index.numel() == 1 == self.local_end_index.numel()),
-            error=INDEX,
-        ),
+        index_clause(),
         require(lambda self: settings_problem(self) is None, error=SETTINGS),
         require(_host_ends_agree, error=HOST_ENDS),
         require(_ends_possible, error=ENDS),

@@ -2,6 +2,7 @@
 
 from .causal_kv_cache.cross import CrossAttentionKVCache
 from .causal_kv_cache.entry import CausalAttentionKVCache, CausalSelfAttentionKVCache
+from .causal_kv_cache.packed import QVGPackedCausalKVCache
 from .causal_kv_cache.view import CausalAttentionKVView
 from .sparse_prefill.entry import sparse_attn_v4_paged_decode, sparse_attn_v4_paged_prefill
 
@@ -10,6 +11,7 @@ __all__ = [
     "CausalAttentionKVView",
     "CausalSelfAttentionKVCache",
     "CrossAttentionKVCache",
+    "QVGPackedCausalKVCache",
     "sparse_attn_v4_paged_decode",
     "sparse_attn_v4_paged_prefill",
 ]

@@ -1,8 +1,8 @@
 """The Triton kernel that moves tokens within a buffer and writes a chunk behind them, in one pass and in place.
 
-Why no program reads what another one has overwritten. Slot ``i`` takes what slot ``i + shift`` had, so slots that differ
-by anything but a multiple of ``shift`` have nothing to do with each other. A program owns some columns and, of those,
-either all slots or the slots of some remainders modulo ``shift``: all that it reads and writes belongs to it alone.
+Why no program reads what another one has overwritten. Slot ``i`` takes what slot ``i + shift`` had, so slots that
+differ by anything but a multiple of ``shift`` have nothing to do with each other. A program owns some columns and, of
+those, either all slots or the slots of some remainders modulo ``shift``: all that it reads and writes is its own.
 Within a program a step reads its slots, waits at a barrier until every thread has read, and then writes them. A step
 never writes what a later one reads: it writes slots up to ``i``, later ones read from ``i + shift`` on.
 """
@@ -78,9 +78,7 @@ def _walk(
             values = tl.where(fresh[:, None], written, values)
         tl.debug_barrier()
         target = slots.to(tl.int64) * buffer_stride_slot
-        tl.store(
-            buffer_base + target[:, None] + buffer_columns[None, :], values, mask=mine[:, None] & inside[None, :]
-        )
+        tl.store(buffer_base + target[:, None] + buffer_columns[None, :], values, mask=mine[:, None] & inside[None, :])
 
 
 @no_type_check

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .cross import CrossAttentionKVCache
 from .entry import CausalSelfAttentionKVCache
+from .packed import QVGPackedCausalKVCache
 
 BATCH, HEADS, DIM, VALUE_DIM = 2, 5, 4, 3
 
@@ -22,6 +23,9 @@ def arguments(name: str, rng: random.Random) -> dict[str, Any]:
     """
     if name == "store":
         return {"self": CrossAttentionKVCache(None, None), "k": _floats(BATCH, 7, HEADS, DIM), "v": _floats(2, 7, 5, 3)}
+    if "acked" in name:
+        cache, chunk = packed(rng, slices=rng.random() < 0.3)
+        return {"self": cache} | (chunk if "update" in name else {"m": 0} if "pin" in name else {})
     cache, chunk = rng.choice(_STATES)(rng)
     if name == "update_and_get_attention_kv":
         return {"self": cache, **chunk}
@@ -71,6 +75,36 @@ def chunk_of(tokens: int, start: int, heads: int = HEADS, first: int | None = No
         "cache_head_start": first,
         **other,
     }
+
+
+def packed(rng: random.Random, *, slices: bool) -> tuple[QVGPackedCausalKVCache, dict[str, Any]]:
+    """A packed cache with two chunks in it, and a chunk that follows or replaces the last.
+
+    Args:
+        rng: Source of chance.
+        slices: Whether chunks bring some of the heads.
+    """
+    cache = QVGPackedCausalKVCache(
+        batch_size=BATCH,
+        cache_size=10,
+        num_heads=HEADS,
+        head_dim=DIM,
+        dtype=torch.float32,
+        device="cpu",
+        global_end_index=torch.zeros(1, dtype=torch.int64),
+        local_end_index=torch.zeros(1, dtype=torch.int64),
+        sink_tokens=3,
+        attention_window_size=rng.choice((None, 6, 7)),
+        quant_args=rng.choice(({}, {"bits": 16})),
+    )
+    heads = (2, 1) if slices else (HEADS, None)
+    for start in (0, 3):
+        cache.update_and_get_attention_kv(**_of_one_width(chunk_of(3, start, *heads)))
+    return cache, _of_one_width(chunk_of(3, rng.choice((3, 6)), *heads))
+
+
+def _of_one_width(chunk: dict[str, Any]) -> dict[str, Any]:
+    return {**chunk, "value": torch.randn_like(chunk["key"])}
 
 
 State = Callable[[random.Random], tuple[CausalSelfAttentionKVCache, dict[str, Any]]]

@@ -26,6 +26,8 @@ class Tile:
     num_warps: int
 
 
+#: Numbers are moved as they are, whatever they stand for, so that one kernel serves every dtype of a width.
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 #: Where programs share the slots among them, each walks few of them.
 SHARED = Tile(32, 64, 4)
 #: Where a shift is too short to share the slots, few programs walk all of them: a step has to be large.
@@ -86,9 +88,7 @@ def shift_and_write_triton(
     chunk = (k, v) if key is None or value is None else (key, value)
     with torch.cuda.device(k.device) if k.is_cuda else contextlib.nullcontext():
         shift_and_write_kernel[(groups * math.ceil(columns / tile.columns), batch, 2)](
-            k,
-            v,
-            *chunk,
+            *(t.view(BITS[t.element_size()]) for t in (k, v, *chunk)),
             # The first slot is counted along the way that is walked.
             way * first,
             shift,
