@@ -22,7 +22,10 @@ ERRORS = [
     for error in vars(importlib.import_module(module)).values()
     if isinstance(error, DocumentedError) and error.module == module
 ]
-PUBLIC_IDS = {("sparse_prefill", "head-dim-mismatch"): "32a9bdda3b4426d7"}
+PUBLIC_IDS = {
+    ("sparse_prefill", "head-dim-mismatch"): "32a9bdda3b4426d7",
+    ("causal_kv_cache", "cache-head-start-required"): "dd8b8f13ad1ba8d6",
+}
 #: Largest share of common four-word sequences between the prose of two pages, names and numbers left out. Pages written
 #: each for itself share one in a hundred; one with its nouns swapped keeps about half (see the test of the measure).
 ALIKE = 0.1
