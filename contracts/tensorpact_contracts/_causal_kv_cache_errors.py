@@ -114,8 +114,11 @@ UNUSED_START = _error(
 CHUNK_SHAPE = _error(
     "chunk-does-not-fit-the-cache",
     ValueError,
-    "{debug_name}: key has batch {key.shape[0]} and head dim {key.shape[3]}, the cache has {expected}",
-    fields={"expected": lambda self: "batch {} and head dim {}".format(*self.chunk_axes[:2])},
+    "{debug_name}: key has batch and head dim {given}, the cache has {expected}",
+    fields={
+        "given": lambda key: f"{key.shape[0]} and {key.shape[3]}",
+        "expected": lambda self: "{} and {}".format(*self.chunk_axes[:2]),
+    },
 )
 VALUE_SHAPE = _error(
     "value-differs-from-key",
@@ -153,8 +156,9 @@ SINK_REWRITE = _error(
 PIN_LOST = _error(
     "eviction-cuts-the-pin",
     ValueError,
-    "{debug_name}: evicting {write.evicted} tokens moves the {write.pin.tokens} pinned tokens to slot "
-    "{write.pin.start}, into or past the {write.sink} sink tokens",
+    "{debug_name}: evicting {write.evicted} tokens moves the {pinned} pinned tokens to slot {slot}, "
+    "into or past the {write.sink} sink tokens",
+    fields={"pinned": lambda write: write.pin.tokens, "slot": lambda write: write.pin.start},
 )
 WINDOW = _error(
     "window-smaller-than-chunk",
@@ -229,10 +233,11 @@ HOST_ENDS = _error(
 ENDS = _error(
     "impossible-ends",
     ValueError,
-    "local end {ends[1]} cannot go with global end {ends[0]} and {cache_size} slots: before the first eviction the two "
-    "are equal, afterwards every slot is in use",
+    "local end {local_end} cannot go with global end {global_end} and {cache_size} slots: before the first eviction "
+    "the two are equal, afterwards every slot is in use",
     fields={
-        "ends": lambda self: read_ends(self),  # noqa: PLW0108 - the parameter must be named self
+        "global_end": lambda self: read_ends(self)[0],
+        "local_end": lambda self: read_ends(self)[1],
         "cache_size": lambda self: self.cache_size,
     },
 )

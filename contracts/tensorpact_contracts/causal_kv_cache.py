@@ -136,16 +136,20 @@ def index_clause() -> Clause:
     )
 
 
+def _buffers() -> Clause:
+    """Keys and values have their tokens in the same slots."""
+    return any_of(
+        rank_of("self.k", "self.v"),
+        shape("self.v", axes="B S Hc"),
+        same_dtype("self.k", "self.v"),
+        same_device("self.k", "self.v"),
+        error=BUFFERS,
+    )
+
+
 def _state() -> list[Clause]:
-    """Clauses on the fields alone."""
+    """Clauses on the other fields."""
     return [
-        any_of(
-            rank_of("self.k", "self.v"),
-            shape("self.v", axes="B S Hc"),
-            same_dtype("self.k", "self.v"),
-            same_device("self.k", "self.v"),
-            error=BUFFERS,
-        ),
         require(lambda self: self.cache_size == self.k.shape[1], error=CACHE_SIZE),
         require(
             lambda self: not (overlaps_itself(self.k) or overlaps_itself(self.v) or overlap(self.k, self.v)),
@@ -197,7 +201,12 @@ def head_start_clause(error: DocumentedError) -> Clause:
     )
 
 
-STATE = Contract("CausalSelfAttentionKVCache", dims={n: DIMS[n] for n in ("B", "S", "Hc", "D", "Dv")}, clauses=_state())
+STATE = Contract(
+    "CausalSelfAttentionKVCache",
+    dims={n: DIMS[n] for n in ("B", "S", "Hc", "D", "Dv")},
+    clauses=[_buffers(), *_state()],
+)
+
 
 UPDATE = Contract(
     "update_and_get_attention_kv",
@@ -210,6 +219,7 @@ UPDATE = Contract(
         let(write=_write),
         require(lambda write: write.in_range, error=WRITE_RANGE, about="current_chunk_start"),
         *head_clauses(),
+        _buffers(),
         shape("key", axes="B D", error=CHUNK_SHAPE),
         shape("value", axes="B n Hin Dv", error=VALUE_SHAPE),
         any_of(same_dtype("self.k", "key", "value"), same_device("self.k", "key", "value"), error=CHUNK_DTYPE),

@@ -68,7 +68,7 @@ class CausalSelfAttentionKVCache:
     @property
     def num_cache_heads(self) -> int:
         """Heads of the buffers."""
-        return self.k.shape[2]
+        return self.k.shape[2] if self.k.ndim > 2 else 0
 
     @property
     def chunk_axes(self) -> tuple[int, int, int]:
