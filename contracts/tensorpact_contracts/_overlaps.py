@@ -29,7 +29,15 @@ def overlap(one: Tensor, other: Tensor) -> bool:
     return _reachable((second - first) // size, axes)
 
 
+def may_overlap(buffers: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
+    """Whether the bytes that some tensors span meet those of others: a quick look, which views of one storage fail."""
+    spans = [(t.data_ptr(), t.data_ptr() + _reach(t)) for t in (*buffers, *others)]
+    return any(a[0] < b[1] and b[0] < a[1] for a in spans[: len(buffers)] for b in spans[len(buffers) :])
+
+
 def _reach(tensor: Tensor) -> int:
+    if tensor.is_contiguous():
+        return tensor.numel() * tensor.element_size()
     last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     return (last + 1) * tensor.element_size()
 

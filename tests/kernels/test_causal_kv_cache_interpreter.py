@@ -44,7 +44,7 @@ def results():
         "OMP_NUM_THREADS": "1",
     }
     run = subprocess.run(
-        [sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, timeout=900, check=False
     )
     lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     return {line["case"]: line["error"] for line in lines} | {"stderr": run.stderr}
