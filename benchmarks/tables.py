@@ -122,6 +122,32 @@ def decode(heads: int) -> str | None:
     return run_line(report) + table(head, rows)
 
 
+def causal_cache(name: str) -> str | None:
+    """Return bytes moved and time of an update of the causal cache: the public form, in place, with spare slots."""
+    report = figures(name)
+    if report is None:
+        return None
+    sizes: dict[tuple[int, int, int], dict[str, dict[str, Any]]] = {}
+    for row in report["rows"]:
+        if "us" in row:
+            sizes.setdefault((row["slots"], row["chunk"], row["sink"]), {})[row["candidate"]] = row
+    ways = ["public form", "headroom 0", "headroom 0.25", "headroom 1", "headroom 2"]
+    rows = []
+    for (slots, chunk, sink), group in sizes.items():
+        if all(way in group for way in ways):
+            cells = [f"{group[way]['times_the_chunk']:.2f}" for way in ways]
+            times = [f"{group[way]['us']:.0f}" for way in ways]
+            rows.append([f"{slots} slots, chunk {chunk}" + (f", sink {sink}" if sink else ""), *cells, *times])
+    machine = f"{report['card']}" if report["card"] != "none" else f"Tensors on cpu, {report['processor']}"
+    line = (
+        f"{machine}, torch {report['torch']}, triton {report['triton']}, {report['date'][:10]}. "
+        f"Batch {report['batch']}, {report['heads']} heads, head dim {report['dim']}, {report['dtype']}.\n\n"
+    )
+    names = ["public", "in place", "¼", "1", "2"]
+    head = ["size", *(f"bytes, {n}" for n in names), *(f"µs, {n}" for n in names)]
+    return line + table(head, rows)
+
+
 def overhead(name: str) -> str | None:
     """Return the tables of what checking costs on one machine."""
     report = figures(name)
@@ -252,6 +278,8 @@ TABLES = {
     "sparse-prefill-designs": designs,
     "sparse-decode-16": lambda: decode(16),
     "sparse-decode-128": lambda: decode(128),
+    "causal-kv-cache": lambda: causal_cache("causal_kv_cache"),
+    "causal-kv-cache-cpu": lambda: causal_cache("causal_kv_cache_cpu"),
     "overhead": lambda: overhead("overhead"),
     "overhead-h200": lambda: overhead("overhead_h200"),
     "memory-designs": memory_designs,

@@ -9,6 +9,9 @@ from typing import Any, cast
 
 from ._errors import ContractDefinitionError
 
+#: Where the ``__init__`` of a contracted dataclass keeps the function that checks the fields of an object.
+CHECK = "__tensorpact_fields__"
+
 
 def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[Any], None]]) -> Any:
     """Check the annotated fields of a dataclass at the end of its ``__init__``, defaults included.
@@ -41,5 +44,6 @@ def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[An
         made(self, *args, **kwargs)
         check(self)
 
+    init.__dict__[CHECK] = check
     cls.__init__ = init
     return cls

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from types import FrameType, FunctionType
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast, overload
+from typing import Any, NamedTuple, TypeVar, cast, overload
 
 import torch
 
@@ -29,8 +29,8 @@ from ._scopes import asks_hints, in_scope
 from ._terms import Terms
 from ._tracing import Facts, facts_of, proxy_among, told
 
-P = ParamSpec("P")
-R = TypeVar("R")
+#: A function, or a dataclass: either comes back as what it was.
+F = TypeVar("F", bound=Callable[..., Any])
 #: Whether ``TENSORPACT=off`` stood in the environment at import: decorators then return the function itself.
 disabled: bool = modes.current == modes.OFF
 
@@ -390,13 +390,11 @@ def _decorate(
 
 
 @overload
-def contract(function: Callable[P, R], /) -> Callable[P, R]: ...
+def contract(function: F, /) -> F: ...
 
 
 @overload
-def contract(
-    contract: Contract | None = None, /, *, check_returns: bool = False
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def contract(contract: Contract | None = None, /, *, check_returns: bool = False) -> Callable[[F], F]: ...
 
 
 def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:

@@ -15,7 +15,7 @@ from tensorpact._guard import make_plan
 from ._drafts import Case, Draft, ImpossibleError, resolve
 from ._draw import Drawer
 from ._hooks import fill_of
-from ._plans import TensorPlan, build, derived_seed, is_storage_float
+from ._plans import TensorPlan, build, copied, derived_seed, is_storage_float
 from ._probe import MODES, Outcome, call, split
 from ._space import CannotDrawError
 
@@ -94,7 +94,8 @@ def make(entry: Entry, case: Case, seed: int) -> dict[str, Any]:
 
 def _upcast(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
-        return value
+        # The reference gets an object of its own: a method may change what it is called on.
+        return copied(value)
     if value.is_complex():
         return value.detach().clone().to(torch.complex128)
     if value.is_floating_point() and not is_storage_float(value.dtype):

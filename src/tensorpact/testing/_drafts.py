@@ -13,7 +13,7 @@ from tensorpact._errors import ContractDefinitionError
 from tensorpact._evaluation import Violation, first_violation
 
 from ._hooks import Fill, Mistake
-from ._plans import TensorPlan, build, dense_strides
+from ._plans import Opaque, TensorPlan, build, dense_strides, plan_of
 from ._space import Space, axis_size, free_axis
 
 #: A tensor with memory behind it is never larger; huge sizes and strides are for meta tensors.
@@ -107,8 +107,11 @@ def resolve(space: Space, draft: Draft) -> Case:
     backend = "auto"
     late: list[Move] = []
     mistakes: list[Mistake] = []
+    fields = {p.name for p in space.fields}
     for move in draft.moves:
-        if move.kind == "dim":
+        if (move.name in fields and move.kind != "value") or (draft.fixed and move.kind == "dim"):
+            late.append(move)
+        elif move.kind == "dim":
             dims[move.name] = move.value
         elif move.kind == "value":
             values[move.name] = move.value
@@ -142,8 +145,15 @@ def resolve(space: Space, draft: Draft) -> Case:
             except Exception as bad:
                 raise ImpossibleError(str(bad)) from bad
             plans[p.name] = TensorPlan(shape, dtypes[p.name])
+    plans |= {name: value for name, value in values.items() if name in fields}
     for move in late:
-        _apply(plans, move)
+        if move.kind == "dim":
+            # The tensors are given, so that another size of a dim is another size of each of their axes.
+            for name, axis in space.axes_named(move.name):
+                if isinstance(plans.get(name), TensorPlan):
+                    _apply(plans, Move("axis", name, (axis, move.value)))
+        else:
+            _apply(plans, move)
     for plan in plans.values():
         if isinstance(plan, TensorPlan) and plan.device != "meta" and plan.span() > _MOST_ELEMENTS:
             raise ImpossibleError("too large to be made")
@@ -160,20 +170,29 @@ def _apply(plans: dict[str, Any], move: Move) -> None:
             if isinstance(plan, TensorPlan):
                 plans[name] = replace(plan, device=move.value)
         return
-    plan = plans.get(move.name)
+    plan = plan_at(plans, move.name)
     if not isinstance(plan, TensorPlan):
         raise ImpossibleError(f"{move.name} is no tensor here")
     plans[move.name] = _changed(plan, move, plans)
 
 
-def _changed(plan: TensorPlan, move: Move, plans: Mapping[str, Any]) -> TensorPlan:
+def plan_at(plans: dict[str, Any], name: str) -> Any:
+    """The plan of an argument, or of a field of one as the object has it, which then is among the plans too."""
+    owner, dot, attribute = name.partition(".")
+    holder = plans.get(owner)
+    if dot and name not in plans and isinstance(holder, Opaque):
+        plans[name] = plan_of(getattr(holder.value, attribute))
+    return plans.get(name)
+
+
+def _changed(plan: TensorPlan, move: Move, plans: dict[str, Any]) -> TensorPlan:
     shape, strides, at = list(plan.shape), list(plan.stride()), move.value
     if move.kind == "device":
         return replace(plan, device=at)
     if move.kind == "dtype":
         return replace(plan, dtype=at)
     if move.kind == "alias":
-        other = plans.get(at)
+        other = plan_at(plans, at)
         if not isinstance(other, TensorPlan) or other.base is not None or other.device != plan.device:
             raise ImpossibleError(f"{at} has no storage to share")
         return replace(plan, base=at)

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from tensorpact._annotations import Parameter
+from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._dims import DimKind
 from tensorpact._evaluation import Violation
 from tensorpact.clauses import AnyOf, Clause, Exclusive, Needs, Present, SameDtype, Together
 
 from ._drafts import Draft, ImpossibleError, Move, Verdict, judge, resolve
-from ._plans import TensorPlan, is_storage_float
+from ._hooks import Factory
+from ._plans import TensorPlan, is_storage_float, plan_of
 from ._rules import Numbers, Reads
 from ._space import COMMON_DTYPES, CannotDrawError, Scalar, Space
 
@@ -28,15 +29,15 @@ class Drawer:
 
     Args:
         space: What arguments may be made of.
-        fixed: Plans of a registered factory; nothing is drawn then.
+        factory: Makes the arguments; nothing is drawn then.
     """
 
-    def __init__(self, space: Space, fixed: dict[str, Any] | None = None) -> None:
+    def __init__(self, space: Space, factory: Factory | None = None) -> None:
         self.space = space
-        self.fixed = fixed
+        self.factory = factory
         self.reads = Reads(space.terms)
         self.numbers = Numbers(space.terms, space.dims)
-        self.scalars: dict[str, Scalar] = {} if fixed is not None else space.scalars()
+        self.scalars: dict[str, Scalar] = space.scalars() if factory is None else space.known_scalars()
 
     def draw(self, rng: random.Random, *, distinct: bool = True, presence: bool | None = None) -> Draft:
         """A draft on which every clause holds.
@@ -49,8 +50,9 @@ class Drawer:
         Raises:
             CannotDrawError: None was found; the text says what is in the way.
         """
-        if self.fixed is not None:
-            return self._check_fixed(self.fixed)
+        if self.factory is not None:
+            given = {p.name: p.default for p in self.space.plain if p.default is not EMPTY} | self.factory(rng)
+            return self._check_fixed({n: plan_of(v) for n, v in given.items()})
         blame: Counter[str] = Counter()
         for attempt in range(_RESTARTS):
             given = presence if attempt < _RESTARTS // 2 else None
@@ -63,11 +65,18 @@ class Drawer:
         raise CannotDrawError(f"no valid arguments{kind} found; most often in the way: {why}")
 
     def _check_fixed(self, fixed: dict[str, Any]) -> Draft:
-        draft = Draft({}, {n: p.dtype for n, p in fixed.items() if isinstance(p, TensorPlan)}, {}, fixed=fixed)
+        tensors = {n: p for n, p in fixed.items() if isinstance(p, TensorPlan)}
+        axes = {n: self.space.axes_named(n) for n in self.space.dims}
+        dims = {n: self._size_of(tensors, found) for n, found in axes.items() if found}
+        draft = Draft(dims, {n: p.dtype for n, p in tensors.items()}, {}, fixed=fixed)
         verdict = judge(self.space, resolve(self.space, draft))
         if not verdict.valid:
             raise CannotDrawError(f"the registered arguments are not valid: {said(verdict)}")
         return draft
+
+    def _size_of(self, tensors: dict[str, TensorPlan], axes: list[tuple[str, int]]) -> int:
+        """The size of the first of some axes that exists; 0 where none does."""
+        return next((tensors[n].shape[i] for n, i in axes if n in tensors and i < len(tensors[n].shape)), 0)
 
     def _start(self, rng: random.Random, distinct: bool, presence: bool | None) -> Draft:
         space = self.space
@@ -288,7 +297,7 @@ class Drawer:
         """
         moves: list[tuple[Move, ...]] = []
         names = [n for n, k in self.space.dims.items() if k is DimKind.NAMED and n not in self.space.terms.lets]
-        if names and self.fixed is None and turn % 2:
+        if names and self.factory is None and turn % 2:
             at = turn // 2
             moves.append((Move("dim", sorted(names)[at // 2 % len(names)], (1, 0)[at % 2]),))
         for p in self.space.tensors:
@@ -299,7 +308,7 @@ class Drawer:
                 moves.append((Move("layout", p.name, how),))
             elif rng.random() < 0.1 and p.name not in self.space.written and _is_float(draft, p.name):
                 moves.append((Move("expand", p.name, 0),))
-            if rng.random() < 0.3 and self.fixed is None:
+            if rng.random() < 0.3 and self.factory is None:
                 dtype = rng.choice(self.space.dtypes[p.name])
                 moves.append(tuple(Move("dtype", n, dtype) for n in self.space.twins(p.name)))
         kept = draft

@@ -48,6 +48,8 @@ def expected_texts(terms: Terms, step: Step, error: DocumentedError, arguments: 
     Raises:
         Exception: A placeholder or field of the template cannot be evaluated.
     """
+    fields = (n.split(".", 1) for n in terms.parameters if "." in n)
+    arguments = {**arguments, **{f"{o}.{a}": getattr(arguments[o], a) for o, a in fields if o in arguments}}
     scope: dict[str, Any] = {**bound_dims(terms, arguments)}
     for earlier in terms.steps[: step.index]:
         if isinstance(earlier.clause, Let):

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -44,6 +45,10 @@ def register_values(function: Any, fill: Fill) -> None:
 def register_arguments(function: Any, factory: Factory) -> None:
     """Say how valid arguments are made where they cannot be drawn, as for a method.
 
+    The factory is asked again for every draft, so that an object can be met in several states; what it returns is
+    copied for every call. A package may also have ``arguments(name, rng)`` in a module ``examples`` beside the module
+    of the method.
+
     Args:
         function: The contracted function.
         factory: Returns parameter name to argument, ``self`` included, given a source of chance.
@@ -52,8 +57,12 @@ def register_arguments(function: Any, factory: Factory) -> None:
 
 
 def factory_of(entry: Entry) -> Factory | None:
-    """The registered factory of an entry point."""
-    return _factories.get(entry.owner)
+    """The registered factory of an entry point, or ``arguments`` of the module ``examples`` for a method."""
+    found = _factories.get(entry.owner)
+    if found is not None or next(iter(inspect.signature(entry.body).parameters), "") != "self":
+        return found
+    shared = _example(entry, "arguments")
+    return None if shared is None else lambda rng: shared(entry.contract.name, rng)
 
 
 def fill_of(entry: Entry) -> Fill | None:
@@ -61,21 +70,20 @@ def fill_of(entry: Entry) -> Fill | None:
     found = _fills.get(entry.owner) or _fills.get(entry.contract.name)
     if found is not None:
         return found
-    shared = getattr(_examples_of(entry), "fill", None)
-    if shared is None:
-        return None
-    return lambda arguments, rng: shared(entry.contract.name, arguments, rng)
+    shared = _example(entry, "fill")
+    return None if shared is None else lambda arguments, rng: shared(entry.contract.name, arguments, rng)
 
 
 def mistakes_of(entry: Entry) -> Sequence[Mistake]:
     """Values that break a rule of an entry point, as the module ``examples`` in its package knows them."""
-    shared = getattr(_examples_of(entry), "mistakes", None)
+    shared = _example(entry, "mistakes")
     return () if shared is None else tuple(shared(entry.contract.name))
 
 
-def _examples_of(entry: Entry) -> Any:
+def _example(entry: Entry, function: str) -> Any:
+    """A function of the module ``examples`` beside the module of an entry point; None where there is none."""
     package = entry.body.__module__.rpartition(".")[0]
     name = f"{package}.examples"
     if not package or importlib.util.find_spec(name) is None:
         return None
-    return importlib.import_module(name)
+    return getattr(importlib.import_module(name), function, None)

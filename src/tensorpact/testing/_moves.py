@@ -6,7 +6,7 @@ from typing import Any
 from tensorpact._annotations import Parameter
 from tensorpact._dims import DimKind
 
-from ._drafts import Case, Draft, Move
+from ._drafts import Case, Draft, Move, plan_at
 from ._plans import TensorPlan
 from ._space import COMMON_DTYPES, Scalar, Space
 
@@ -89,12 +89,27 @@ class Mutations:
                 self.by_parameter[p.name] = [Move("give", p.name)]
             elif p.name in scalars:
                 self.by_parameter[p.name] = list(scalar_moves(p.name, scalars[p.name], plan))
+        self._add_fields(space, scalars, case)
         for name, kind in space.dims.items():
             if kind is not DimKind.ELLIPSIS and name not in space.terms.lets:
                 self.by_dim[name] = list(dim_moves(space, draft, [name]))
         self.wide = [*(Move("backend", "", b) for b in BACKENDS), Move("devices", "", "meta")]
         self.wide += [Move("mistake", "", i) for i in range(len(space.mistakes))]
-        self.all = [*(m for ms in (*self.by_parameter.values(), *self.by_dim.values()) for m in ms), *self.wide]
+        own = [*(moves for n, moves in self.by_parameter.items() if n != "self"), *self.by_dim.values()]
+        self.all = [*(move for moves in own for move in moves), *self.wide]
+
+    def _add_fields(self, space: Space, scalars: dict[str, Scalar], case: Case) -> None:
+        """Moves of the fields of ``self``, which count as moves of ``self`` too; arguments may alias its tensors."""
+        arguments = [n for n, p in case.plans.items() if isinstance(p, TensorPlan)]
+        for p in space.fields:
+            plan = plan_at(dict(case.plans), p.name)
+            if isinstance(plan, TensorPlan) and p.tensor is not None:
+                found = list(tensor_moves(space, p, plan, ()))
+                found += [Move("alias", name, p.name) for name in arguments if case.plans[name].dtype == plan.dtype]
+            else:
+                found = list(scalar_moves(p.name, scalars[p.name], plan)) if p.name in scalars else []
+            self.by_parameter[p.name] = found
+            self.by_parameter.setdefault("self", []).extend(found)
 
     def about(self, names: Iterable[str], dims: Iterable[str]) -> list[Move]:
         """Moves of these parameters and dims, and those that concern every argument."""

@@ -1,5 +1,6 @@
 """Arguments as data: what one tensor looks like, how it is made, and the Python code that makes it."""
 
+import copy
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,13 +95,26 @@ def build(plans: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
                 size = max([needed[name], *(-(-p.span() * p.dtype.itemsize // plan.dtype.itemsize) for p in shared)])
                 made[name] = _tensor(plan, size, generator)
         else:
-            made[name] = plan.value if isinstance(plan, Opaque) else plan
+            made[name] = copied(plan.value) if isinstance(plan, Opaque) else plan
     for name, plan in plans.items():
         if isinstance(plan, TensorPlan) and plan.base is not None:
             storage = made[plan.base].untyped_storage()
             empty = torch.empty(0, dtype=plan.dtype, device=plan.device)
             made[name] = empty.set_(storage, plan.offset, plan.shape, plan.stride())
-    return {name: made[name] for name in plans}
+    for name in plans:
+        owner, dot, field = name.partition(".")
+        if dot:
+            # A frozen dataclass has fields too.
+            object.__setattr__(made[owner], field, made[name])
+    return {name: made[name] for name in plans if "." not in name}
+
+
+def copied(value: Any) -> Any:
+    """A copy of an object, so that no call sees what another one did to it; the object itself where it has none."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 - what cannot be copied is handed over as it is
+        return value
 
 
 def _tensor(plan: TensorPlan, size: int, generator: torch.Generator | None) -> torch.Tensor:
@@ -203,7 +217,7 @@ def code(
     lines = ["import torch", "import tensorpact", f"from {module} import {top}", ""]
     if any(isinstance(p, TensorPlan) and p.device != "meta" and p.dtype.is_floating_point for p in plans.values()):
         lines.append("torch.manual_seed(0)")
-    order = sorted(plans, key=lambda n: getattr(plans[n], "base", None) is not None)
+    order = sorted(plans, key=lambda n: (not isinstance(plans[n], Opaque), getattr(plans[n], "base", None) is not None))
     for name in order:
         plan = plans[name]
         if isinstance(plan, TensorPlan):
@@ -215,8 +229,11 @@ def code(
                 lines.append(f"{name}.requires_grad_()")
         elif isinstance(plan, Opaque):
             lines.append(f"{name} = ...  # {type(plan.value).__name__}: as your factory makes it")
+    lines += [f"{n} = {_shown(p)}" for n, p in plans.items() if "." in n and not isinstance(p, TensorPlan)]
     call: list[str] = []
     for name, plan in plans.items():
+        if "." in name:
+            continue
         text = name if isinstance(plan, (TensorPlan, Opaque)) else _shown(plan)
         call.append(f"{name}={text}" if name in keywords else text)
     if mode != "compiled":
@@ -225,8 +242,13 @@ def code(
     if backend != "auto":
         lines.append(f'with tensorpact.use_backend("{backend}"):')
         indent = "    "
-    target = f"{top}.{rest}" if rest else top
-    lines.append(f"{indent}{target}({', '.join(call)})")
+    if "self" in plans and not rest:
+        # What is looked at is the object itself, as making it does.
+        lines.insert(0, "import dataclasses")
+        lines.append(f"{indent}dataclasses.replace(self)")
+    else:
+        target = f"{top}.{rest}" if rest else top
+        lines.append(f"{indent}{target}({', '.join(call)})")
     return "\n".join(lines) + "\n"
 
 

@@ -47,7 +47,7 @@ class Suite:
     Args:
         drawer: Draws the drafts.
         seed: Makes every search repeatable.
-        count: How many valid drafts to start from.
+        count: How many valid drafts to start from; thrice as many of a factory, whose states no move leads to.
 
     Raises:
         CannotDrawError: There are no valid arguments.
@@ -61,7 +61,7 @@ class Suite:
         self._alone: dict[int, Terms] = {}
         rng = random.Random(seed)
         distinct = True
-        for i in range(count):
+        for i in range(count if drawer.factory is None else 3 * count):
             presence = (True, False, None)[min(i % 4, 2)]
             try:
                 draft = drawer.draw(rng, distinct=distinct and i % 4 != 3, presence=presence)
@@ -168,7 +168,7 @@ def smaller_drafts(space: Space, draft: Draft) -> Iterator[Draft]:
         yield replace(draft, moves=(*draft.moves[:i], *draft.moves[i + 1 :]))
     moved = {m.name for m in draft.moves if m.kind == "dim"}
     for name, size in draft.dims.items():
-        if name in space.terms.lets or name in moved:
+        if draft.fixed or name in space.terms.lets or name in moved:
             continue
         smaller = [n for n in _steps_down(size) if isinstance(n, int)] if isinstance(size, int) else [size[1:]]
         for value in smaller:

@@ -1,5 +1,6 @@
 """What arguments of one entry point may be made of: dims, dtypes, scalars and the constants its rules mention."""
 
+import contextlib
 import enum
 import inspect
 import types
@@ -72,12 +73,15 @@ class Space:
         self.entry = entry
         self.terms: Terms = entry.terms
         self.parameters = [p for p in self.terms.signature.parameters if not p.is_field]
+        # What an object keeps for itself is not for others to change.
+        self.fields = [p for p in self.terms.signature.parameters if p.is_field and "._" not in p.name]
         kinds = inspect.Parameter
         self.starred = [p.name for p in self.parameters if p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)]
         self.keywords = frozenset(p.name for p in self.parameters if p.kind is kinds.KEYWORD_ONLY)
         self.written = frozenset(self.terms.contract.mutates)
         self.constants = constants_of(self.terms)
-        self.dtypes = {p.name: _dtypes(p, self.constants) for p in self.parameters if p.tensor is not None}
+        every = (*self.parameters, *self.fields)
+        self.dtypes = {p.name: _dtypes(p, self.constants) for p in every if p.tensor is not None}
         self.dims = self._dims()
         self.sizes = self._sizes()
         self.mistakes: Sequence[Mistake] = mistakes_of(entry)
@@ -106,6 +110,25 @@ class Space:
             CannotDrawError: A hint is not known.
         """
         return {p.name: self._scalar(p) for p in self.plain if p.tensor is None}
+
+    def known_scalars(self) -> dict[str, Scalar]:
+        """Values of the arguments and fields that are no tensors, where the hint is known."""
+        found: dict[str, Scalar] = {}
+        for p in (*self.plain, *self.fields):
+            if p.tensor is None and p.name != "self":
+                with contextlib.suppress(CannotDrawError):
+                    found[p.name] = self._scalar(p)
+        return found
+
+    def axes_named(self, name: str) -> list[tuple[str, int]]:
+        """Parameter and place of every plain axis with this dim; none for fields, unions and axes behind a variadic."""
+        return [
+            (p.name, i)
+            for p in self.tensors
+            if p.tensor is not None and not p.tensor.union and p.tensor.forms[0].variadic is None
+            for i, dim in enumerate(p.tensor.dims)
+            if dim.kind is DimKind.NAMED and dim.name == name
+        ]
 
     def _dims(self) -> dict[str, DimKind]:
         found: dict[str, DimKind] = {}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from tensorpact._classes import CHECK
 from tensorpact._entry import Entry, entry_of
 from tensorpact._errors import ContractDefinitionError
 
@@ -80,6 +81,9 @@ def _named(name: str) -> Iterator[Target]:
             if not hasattr(found, part):
                 raise TargetError(f"{module_name} has no {path}")
             found = inspect.getattr_static(found, part) if inspect.isclass(found) else getattr(found, part)
+        if inspect.isclass(found) and (targets := list(_of_class(module_name, path, found))):
+            yield from targets
+            return
         entry = entry_of(found)
         if entry is None:
             raise TargetError(f"{name} has no contract")
@@ -93,14 +97,24 @@ def _named(name: str) -> Iterator[Target]:
         raise TargetError(f"{module_name} has no contracted function")
 
 
+def _of_class(module_name: str, name: str, cls: type) -> Iterator[Target]:
+    """The check of a dataclass's fields, where there is one, and the contracted methods of the class itself."""
+    check: Any = vars(cls.__init__).get(CHECK) if inspect.isfunction(cls.__init__) else None
+    entry = entry_of(check)
+    if entry is not None and "__init__" in vars(cls):
+        yield Target(module_name, name, check, entry)
+    for inner, member in vars(cls).items():
+        entry = entry_of(member)
+        if entry is not None:
+            yield Target(module_name, f"{name}.{inner}", member, entry)
+
+
 def _members(module_name: str, module: Any) -> Iterator[Target]:
     top = module_name.partition(".")[0]
     for name, value in cast("dict[str, Any]", vars(module)).items():
-        if isinstance(value, type) and value.__module__ == module_name:
-            for inner, member in vars(value).items():
-                entry = entry_of(member)
-                if entry is not None:
-                    yield Target(module_name, f"{value.__qualname__}.{inner}", member, entry)
+        if isinstance(value, type):
+            if value.__module__.partition(".")[0] == top:
+                yield from _of_class(module_name, name, value)
             continue
         entry = entry_of(value) if not inspect.ismodule(value) else None
         # What a module merely borrows from another distribution is not its own to verify.

@@ -19,7 +19,6 @@ from ._accept import Problem
 from ._drafts import resolve
 from ._draw import Drawer
 from ._hooks import factory_of
-from ._plans import plan_of
 from ._report import EntryReport, Finding, Report, Section
 from ._search import Missed, Suite
 from ._space import CannotDrawError, Space
@@ -164,10 +163,9 @@ class _Run:
             if not self.target.entry.ready:
                 raise CannotDrawError("a method needs its object: tensorpact.testing.register_arguments")
             return Drawer(Space(self.target.entry))
-        arguments = factory(random.Random(self.seed))
         if not self.target.entry.ready:
-            self.target.entry.build(arguments.get("self"))
-        return Drawer(Space(self.target.entry), {n: plan_of(v) for n, v in arguments.items()})
+            self.target.entry.build(factory(random.Random(self.seed)).get("self"))
+        return Drawer(Space(self.target.entry), factory)
 
     def _section(self, column: str) -> Section:
         return self.report.sections[column]
@@ -200,7 +198,7 @@ class _Run:
         own = False
         try:
             for i, (draft, distinct) in enumerate(_accept.examples(drawer, self.seed, self.examples)):
-                if i == 0 and not distinct and drawer.fixed is None:
+                if i == 0 and not distinct and drawer.factory is None:
                     section.findings.append(
                         Finding("warning", "no valid call has pairwise different dim sizes above 1")
                     )
