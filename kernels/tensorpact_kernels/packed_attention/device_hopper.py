@@ -26,17 +26,36 @@ LOWEST = gl.constexpr(-3.4028234663852886e38)
 LN_2 = gl.constexpr(0.6931471805599453)
 ROWS = gl.constexpr(64)
 TILE_FIELDS = gl.constexpr(8)
+NOTE_FIELDS = gl.constexpr(5)
 ZERO_ROWS = gl.constexpr(16)
 
 
 @no_type_check
 @gluon.jit
-def _item_of(base):
-    """Return this program's item of a round, rounds running to and fro so that no program always gets the longest."""
-    place = gl.program_id(0)
-    if (base // gl.num_programs(0)) % 2 == 1:
-        place = gl.num_programs(0) - 1 - place
-    return base + place
+def _draw_ticket(count_ptr):
+    """Ask for the number of the next item; the answer may be on its way while it is not looked at."""
+    lanes = gl.arange(0, 32, layout=gl.BlockedLayout([1], [32], [1], [0]))
+    return gl.atomic_add(count_ptr + 1 + lanes * 0, lanes * 0 + 1, mask=lanes == 0, sem="relaxed")
+
+
+@no_type_check
+@gluon.jit
+def _item_of(ticket):
+    """Return the item that a ticket stands for; every program has had its first one without."""
+    lanes = gl.arange(0, 32, layout=gl.BlockedLayout([1], [32], [1], [0]))
+    return gl.num_programs(0) + gl.sum(gl.where(lanes == 0, ticket, 0), axis=0)
+
+
+@no_type_check
+@gluon.jit
+def _write_number(notes, at, number):
+    notes.index(at).store(gl.full([1], number, gl.int32, gl.BlockedLayout([1], [32], [1], [0])))
+
+
+@no_type_check
+@gluon.jit
+def _read_number(notes, at):
+    return gl.max(notes.index(at).load(gl.BlockedLayout([1], [32], [4], [0])), axis=0)
 
 
 @no_type_check
@@ -50,14 +69,22 @@ def _head_and_tile(item, num_tiles, team):
 
 @no_type_check
 @gluon.jit
-def _key_tiles(length, first_seen, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
-    """Return how many key tiles a query tile sees, and how many of them it sees whole."""
+def _key_tiles(length, first_seen, rows: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
+    """Return how many key tiles so many rows see, where the first one sees keys up to ``first_seen``."""
     seen = length
+    if CAUSAL:
+        seen = gl.minimum(length, gl.maximum(first_seen + rows, 0))
+    return (seen + BLOCK_N - 1) // BLOCK_N
+
+
+@no_type_check
+@gluon.jit
+def _whole_tiles(length, first_seen, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
+    """Return how many key tiles every row from one on sees whole."""
     whole = length
     if CAUSAL:
-        seen = gl.minimum(length, gl.maximum(first_seen + BLOCK_M, 0))
         whole = gl.minimum(length, gl.maximum(first_seen + 1, 0))
-    return (seen + BLOCK_N - 1) // BLOCK_N, whole // BLOCK_N
+    return whole // BLOCK_N
 
 
 @no_type_check
@@ -99,7 +126,8 @@ def _produce(
     STAGES: gl.constexpr,
 ):
     """Copy each item's queries, keys and values into shared memory, as far ahead as there is room."""
-    descs, values, plan, tiles, barriers = sources
+    descs, values, plan, tiles, barriers, notes, note_barriers = sources
+    note_full, note_empty = note_barriers
     q_desc, k_desc, v_desc = descs
     v_ptr, v_stride_token, v_stride_head = values
     tiles_ptr, count_ptr, team = plan
@@ -111,55 +139,69 @@ def _produce(
     num_items = num_tiles * HEADS
     filled = 0
     items = 0
-    for base in range(0, num_items, gl.num_programs(0)):
-        item = _item_of(base)
-        if item < num_items:
-            head, place = _head_and_tile(item, num_tiles, team)
-            tile_ptr = tiles_ptr + place * TILE_FIELDS
-            first_row = gl.load(tile_ptr)
-            first_key = gl.load(tile_ptr + 2)
-            length = gl.load(tile_ptr + 3)
-            first_seen = gl.load(tile_ptr + 4)
-            key_head = head // GROUP
-            last, _ = _key_tiles(length, first_seen, BLOCK_M, BLOCK_N, CAUSAL)
-            for consumer in gl.static_range(CONSUMERS):
-                mbarrier.wait(q_empty.index(consumer), (items + 1) % 2)
-                mbarrier.expect(q_full.index(consumer), q_desc.block_type.nbytes)
-                load_tile(
-                    q_desc,
-                    [first_row + consumer * ROWS, head, 0],
-                    q_full.index(consumer),
-                    q_tiles.index(consumer),
-                )
-            items += 1
-            # Values run one tile behind the keys, as the consumers want them.
-            for step in range(last + 1):
-                if step < last:
-                    slot = (filled + step) % STAGES
-                    phase = ((filled + step) // STAGES + 1) % 2
-                    start = first_key + _key_start(last - 1 - step, length, BLOCK_N)
-                    mbarrier.wait(k_empty.index(slot), phase)
-                    mbarrier.expect(k_full.index(slot), k_desc.block_type.nbytes)
-                    load_tile(k_desc, [start, key_head, 0], k_full.index(slot), k_tiles.index(slot))
-                if step > 0:
-                    slot = (filled + step - 1) % STAGES
-                    phase = ((filled + step - 1) // STAGES + 1) % 2
-                    start = first_key + _key_start(last - step, length, BLOCK_N)
-                    mbarrier.wait(v_empty.index(slot), phase)
-                    if length < BLOCK_N:
-                        _load_short_values(
-                            v_tiles.index(slot),
-                            v_ptr + key_head.to(gl.int64) * v_stride_head,
-                            v_stride_token,
-                            first_key,
-                            length,
-                            VALUE_DIM,
-                        )
-                        mbarrier.arrive(v_full.index(slot))
-                    else:
-                        mbarrier.expect(v_full.index(slot), v_desc.block_type.nbytes)
-                        load_tile(v_desc, [start, key_head, 0], v_full.index(slot), v_tiles.index(slot))
-            filled += last
+    item = gl.program_id(0)
+    while item < num_items:
+        ticket = _draw_ticket(count_ptr)
+        head, place = _head_and_tile(item, num_tiles, team)
+        tile_ptr = tiles_ptr + place * TILE_FIELDS
+        first_row = gl.load(tile_ptr)
+        num_rows = gl.load(tile_ptr + 1)
+        first_key = gl.load(tile_ptr + 2)
+        length = gl.load(tile_ptr + 3)
+        first_seen = gl.load(tile_ptr + 4)
+        key_head = head // GROUP
+        last = _key_tiles(length, first_seen, BLOCK_M, BLOCK_N, CAUSAL)
+        note = (items % 2) * NOTE_FIELDS
+        mbarrier.wait(note_empty.index(items % 2), (items // 2 + 1) % 2)
+        _write_number(notes, note, head)
+        _write_number(notes, note + 1, first_row)
+        _write_number(notes, note + 2, num_rows)
+        _write_number(notes, note + 3, length)
+        _write_number(notes, note + 4, first_seen)
+        mbarrier.arrive(note_full.index(items % 2))
+        for consumer in gl.static_range(CONSUMERS):
+            mbarrier.wait(q_empty.index(consumer), (items + 1) % 2)
+            mbarrier.expect(q_full.index(consumer), q_desc.block_type.nbytes)
+            load_tile(
+                q_desc,
+                [first_row + consumer * ROWS, head, 0],
+                q_full.index(consumer),
+                q_tiles.index(consumer),
+            )
+        items += 1
+        # Values run one tile behind the keys, as the consumers want them.
+        for step in range(last + 1):
+            if step < last:
+                slot = (filled + step) % STAGES
+                phase = ((filled + step) // STAGES + 1) % 2
+                start = first_key + _key_start(last - 1 - step, length, BLOCK_N)
+                mbarrier.wait(k_empty.index(slot), phase)
+                mbarrier.expect(k_full.index(slot), k_desc.block_type.nbytes)
+                load_tile(k_desc, [start, key_head, 0], k_full.index(slot), k_tiles.index(slot))
+            if step > 0:
+                slot = (filled + step - 1) % STAGES
+                phase = ((filled + step - 1) // STAGES + 1) % 2
+                start = first_key + _key_start(last - step, length, BLOCK_N)
+                mbarrier.wait(v_empty.index(slot), phase)
+                if length < BLOCK_N:
+                    _load_short_values(
+                        v_tiles.index(slot),
+                        v_ptr + key_head.to(gl.int64) * v_stride_head,
+                        v_stride_token,
+                        first_key,
+                        length,
+                        VALUE_DIM,
+                    )
+                    mbarrier.arrive(v_full.index(slot))
+                else:
+                    mbarrier.expect(v_full.index(slot), v_desc.block_type.nbytes)
+                    load_tile(v_desc, [start, key_head, 0], v_full.index(slot), v_tiles.index(slot))
+        filled += last
+        item = _item_of(ticket)
+    # A head that does not exist ends the work.
+    mbarrier.wait(note_empty.index(items % 2), (items // 2 + 1) % 2)
+    _write_number(notes, (items % 2) * NOTE_FIELDS, HEADS)
+    mbarrier.arrive(note_full.index(items % 2))
 
 
 @no_type_check
@@ -268,9 +310,9 @@ def _consume(
     IN_TURN: gl.constexpr,
 ):
     """Attend 64 rows of each item."""
-    out_desc, outputs, plan, tiles, barriers, turns, scale_log2 = shared
+    out_desc, outputs, tiles, barriers, notes, note_barriers, turns, scale_log2 = shared
+    note_full, note_empty = note_barriers
     out_ptr, out_stride_token, out_stride_head, lse_ptr, num_q_tokens = outputs
-    tiles_ptr, count_ptr, team = plan
     q_tiles, k_tiles, v_tiles, out_tiles = tiles
     q_full, q_empty, k_full, k_empty, v_full, v_empty = barriers
     half: gl.constexpr = k_tiles.dtype
@@ -286,88 +328,103 @@ def _consume(
     q_tile = q_tiles.index(CONSUMER)
     out_tile = out_tiles.index(CONSUMER)
     row = gl.arange(0, ROWS, layout=ROW)
-    num_tiles = gl.load(count_ptr)
-    num_items = num_tiles * HEADS
     filled = 0
     items = 0
-    for base in range(0, num_items, gl.num_programs(0)):
-        item = _item_of(base)
-        if item < num_items:
-            head, place = _head_and_tile(item, num_tiles, team)
-            tile_ptr = tiles_ptr + place * TILE_FIELDS
-            first_row = gl.load(tile_ptr) + CONSUMER * ROWS
-            num_rows = gl.load(tile_ptr + 1) - CONSUMER * ROWS
-            length = gl.load(tile_ptr + 3)
-            first_seen = gl.load(tile_ptr + 4)
-            last, whole = _key_tiles(length, first_seen, BLOCK_M, BLOCK_N, CAUSAL)
-            last_seen = first_seen + CONSUMER * ROWS + row
-
-            row_max = gl.full([ROWS], LOWEST, gl.float32, ROW)
-            row_sum = gl.full([ROWS], 0.0, gl.float32, ROW)
-            values = gl.full([ROWS, BLOCK_V], 0.0, gl.float32, OUTPUT)
-            mbarrier.wait(q_full.index(CONSUMER), items % 2)
-            if last > 0:
-                slot = filled % STAGES
-                nothing = gl.full([ROWS, BLOCK_N], 0.0, gl.float32, SCORES)
-                mbarrier.wait(k_full.index(slot), (filled // STAGES) % 2)
-                keys = k_tiles.index(slot).permute((1, 0))
-                _await_turn(turns, filled, CONSUMER, IN_TURN)
-                scored = warpgroup_mma(q_tile, keys, nothing, use_acc=False, is_async=True)
+    mbarrier.wait(note_full.index(0), 0)
+    head = _read_number(notes, 0)
+    while head < HEADS:
+        note = (items % 2) * NOTE_FIELDS
+        first_row = _read_number(notes, note + 1) + CONSUMER * ROWS
+        num_rows = _read_number(notes, note + 2) - CONSUMER * ROWS
+        length = _read_number(notes, note + 3)
+        first_seen = _read_number(notes, note + 4)
+        mbarrier.arrive(note_empty.index(items % 2))
+        own_seen = first_seen + CONSUMER * ROWS
+        last_seen = own_seen + row
+        last = _key_tiles(length, own_seen, ROWS, BLOCK_N, CAUSAL)
+        whole = _whole_tiles(length, own_seen, BLOCK_N, CAUSAL)
+        if CAUSAL:
+            # Tiles that only other warpgroups see: the last ones of the sequence, so the first ones to come.
+            others = filled + _key_tiles(length, first_seen, BLOCK_M, BLOCK_N, CAUSAL) - last
+            for passing in range(filled, others):
+                slot = passing % STAGES
+                phase = (passing // STAGES) % 2
+                mbarrier.wait(k_full.index(slot), phase)
+                _await_turn(turns, passing, CONSUMER, IN_TURN)
                 _pass_turn(turns, CONSUMER, IN_TURN)
-                scores = warpgroup_mma_wait(0, deps=(scored,))
                 mbarrier.arrive(k_empty.index(slot))
-                scores = _hide(scores, last - 1, length, last_seen, CAUSAL)
-                unrounded, row_max, row_sum, _correction = _softmax(scores, row_max, row_sum, scale_log2)
-                weights = gl.convert_layout(unrounded.to(half), WEIGHTS)
-                state = (weights, values, row_max, row_sum)
-                pools = (k_tiles, v_tiles)
-                rings = (k_full, k_empty, v_full, v_empty, turns)
-                whole_begin = gl.maximum(last - whole, 1)
-                if CAUSAL:
-                    state = _fold_tiles(
-                        state, q_tile, pools, rings, filled, 1, whole_begin, last, length, last_seen, scale_log2,
-                        True, CONSUMER, CAUSAL, STAGES, IN_TURN,
-                    )  # fmt: skip
-                weights, values, row_max, row_sum = _fold_tiles(
-                    state, q_tile, pools, rings, filled, whole_begin, last, last, length, last_seen, scale_log2,
-                    False, CONSUMER, CAUSAL, STAGES, IN_TURN,
-                )  # fmt: skip
-                if OWN_OUT:
-                    mbarrier.arrive(q_empty.index(CONSUMER))
-                filled += last
-                slot = (filled - 1) % STAGES
-                mbarrier.wait(v_full.index(slot), ((filled - 1) // STAGES) % 2)
-                added = warpgroup_mma(weights, v_tiles.index(slot), values, is_async=True)
-                values = warpgroup_mma_wait(0, deps=(added,))
+                mbarrier.wait(v_full.index(slot), phase)
                 mbarrier.arrive(v_empty.index(slot))
-            elif OWN_OUT:
-                mbarrier.arrive(q_empty.index(CONSUMER))
-            items += 1
+            filled = others
 
-            # Only an exact zero means "no key"; a NaN must stay visible.
-            empty = row_sum == 0.0
-            denominator = gl.where(empty, 1.0, row_sum)
-            if lse_ptr is not None:
-                lse = gl.where(empty, float("-inf"), row_max * LN_2 + gl.log(denominator))
-                lse_row = lse_ptr + head.to(gl.int64) * num_q_tokens + first_row
-                gl.store(lse_row + row, lse, mask=row < num_rows)
-            factor = gl.convert_layout(gl.where(empty, 0.0, 1.0 / denominator), gl.SliceLayout(1, OUTPUT))
-            result = (values * gl.expand_dims(factor, 1)).to(half)
-            tma.store_wait(0)
-            out_tile.store(result)
-            fence_async_shared()
-            if num_rows >= ROWS:
-                store_tile(out_desc, [first_row, head, 0], out_tile)
-            else:
-                copy_row = gl.arange(0, ROWS, layout=gl.SliceLayout(1, COPY))
-                copy_dim = gl.arange(0, BLOCK_V, layout=gl.SliceLayout(0, COPY))
-                rows = out_ptr + (first_row + copy_row).to(gl.int64) * out_stride_token
-                pointers = gl.expand_dims(rows + head.to(gl.int64) * out_stride_head, 1) + gl.expand_dims(copy_dim, 0)
-                mask = gl.expand_dims(copy_row < num_rows, 1) & gl.expand_dims(copy_dim < VALUE_DIM, 0)
-                gl.store(pointers, out_tile.load(COPY), mask=mask)
-            if not OWN_OUT:
-                tma.store_wait(0)
+        row_max = gl.full([ROWS], LOWEST, gl.float32, ROW)
+        row_sum = gl.full([ROWS], 0.0, gl.float32, ROW)
+        values = gl.full([ROWS, BLOCK_V], 0.0, gl.float32, OUTPUT)
+        mbarrier.wait(q_full.index(CONSUMER), items % 2)
+        if last > 0:
+            slot = filled % STAGES
+            nothing = gl.full([ROWS, BLOCK_N], 0.0, gl.float32, SCORES)
+            mbarrier.wait(k_full.index(slot), (filled // STAGES) % 2)
+            keys = k_tiles.index(slot).permute((1, 0))
+            _await_turn(turns, filled, CONSUMER, IN_TURN)
+            scored = warpgroup_mma(q_tile, keys, nothing, use_acc=False, is_async=True)
+            _pass_turn(turns, CONSUMER, IN_TURN)
+            scores = warpgroup_mma_wait(0, deps=(scored,))
+            mbarrier.arrive(k_empty.index(slot))
+            scores = _hide(scores, last - 1, length, last_seen, CAUSAL)
+            unrounded, row_max, row_sum, _correction = _softmax(scores, row_max, row_sum, scale_log2)
+            weights = gl.convert_layout(unrounded.to(half), WEIGHTS)
+            state = (weights, values, row_max, row_sum)
+            pools = (k_tiles, v_tiles)
+            rings = (k_full, k_empty, v_full, v_empty, turns)
+            whole_begin = gl.maximum(last - whole, 1)
+            if CAUSAL:
+                state = _fold_tiles(
+                    state, q_tile, pools, rings, filled, 1, whole_begin, last, length, last_seen, scale_log2,
+                    True, CONSUMER, CAUSAL, STAGES, IN_TURN,
+                )  # fmt: skip
+            weights, values, row_max, row_sum = _fold_tiles(
+                state, q_tile, pools, rings, filled, whole_begin, last, last, length, last_seen, scale_log2,
+                False, CONSUMER, CAUSAL, STAGES, IN_TURN,
+            )  # fmt: skip
+            if OWN_OUT:
                 mbarrier.arrive(q_empty.index(CONSUMER))
+            filled += last
+            slot = (filled - 1) % STAGES
+            mbarrier.wait(v_full.index(slot), ((filled - 1) // STAGES) % 2)
+            added = warpgroup_mma(weights, v_tiles.index(slot), values, is_async=True)
+            values = warpgroup_mma_wait(0, deps=(added,))
+            mbarrier.arrive(v_empty.index(slot))
+        elif OWN_OUT:
+            mbarrier.arrive(q_empty.index(CONSUMER))
+        items += 1
+
+        # Only an exact zero means "no key"; a NaN must stay visible.
+        empty = row_sum == 0.0
+        denominator = gl.where(empty, 1.0, row_sum)
+        if lse_ptr is not None:
+            lse = gl.where(empty, float("-inf"), row_max * LN_2 + gl.log(denominator))
+            lse_row = lse_ptr + head.to(gl.int64) * num_q_tokens + first_row
+            gl.store(lse_row + row, lse, mask=row < num_rows)
+        factor = gl.convert_layout(gl.where(empty, 0.0, 1.0 / denominator), gl.SliceLayout(1, OUTPUT))
+        result = (values * gl.expand_dims(factor, 1)).to(half)
+        tma.store_wait(0)
+        out_tile.store(result)
+        fence_async_shared()
+        if num_rows >= ROWS:
+            store_tile(out_desc, [first_row, head, 0], out_tile)
+        else:
+            copy_row = gl.arange(0, ROWS, layout=gl.SliceLayout(1, COPY))
+            copy_dim = gl.arange(0, BLOCK_V, layout=gl.SliceLayout(0, COPY))
+            rows = out_ptr + (first_row + copy_row).to(gl.int64) * out_stride_token
+            pointers = gl.expand_dims(rows + head.to(gl.int64) * out_stride_head, 1) + gl.expand_dims(copy_dim, 0)
+            mask = gl.expand_dims(copy_row < num_rows, 1) & gl.expand_dims(copy_dim < VALUE_DIM, 0)
+            gl.store(pointers, out_tile.load(COPY), mask=mask)
+        if not OWN_OUT:
+            tma.store_wait(0)
+            mbarrier.arrive(q_empty.index(CONSUMER))
+        mbarrier.wait(note_full.index(items % 2), (items // 2) % 2)
+        head = _read_number(notes, (items % 2) * NOTE_FIELDS)
     tma.store_wait(0)
 
 
@@ -423,6 +480,12 @@ def hopper_attention_kernel(
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     turns = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)
+    notes = gl.allocate_shared_memory(gl.int32, [2 * NOTE_FIELDS, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    note_full = gl.allocate_shared_memory(gl.int64, [2, 1], BARRIER)
+    note_empty = gl.allocate_shared_memory(gl.int64, [2, 1], BARRIER)
+    for note in gl.static_range(2):
+        mbarrier.init(note_full.index(note), count=1)
+        mbarrier.init(note_empty.index(note), count=CONSUMERS)
     for consumer in gl.static_range(CONSUMERS):
         mbarrier.init(turns.index(consumer), count=1)
         mbarrier.init(q_full.index(consumer), count=1)
@@ -441,8 +504,10 @@ def hopper_attention_kernel(
     # Tuples of constants are written where they are used: a variable would turn the constants into tensors.
     # Strides come in pieces of 16 bytes, so that the compiler knows them to be whole ones.
     values = (v_ptr, v_stride_token * 8, v_stride_head * 8)
-    sources = ((q_desc, k_desc, v_desc), values, plan, (q_tiles, k_tiles, v_tiles), barriers)
-    shared = (out_desc, outputs, plan, tiles, barriers, turns, scale_log2)
+    note_barriers = (note_full, note_empty)
+    descs = (q_desc, k_desc, v_desc)
+    sources = (descs, values, plan, (q_tiles, k_tiles, v_tiles), barriers, notes, note_barriers)
+    shared = (out_desc, outputs, tiles, barriers, notes, note_barriers, turns, scale_log2)
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
