@@ -148,6 +148,52 @@ def causal_cache(name: str) -> str | None:
     return line + table(head, rows)
 
 
+def replayssm(dtype: str) -> str | None:
+    """Return the table of the ReplaySSM decode for one state dtype: ours beside the public kernel."""
+    report = figures("replayssm")
+    if report is None:
+        return None
+    shapes: dict[int, dict[str, dict[str, Any]]] = {}
+    for row in report["rows"]:
+        batch, state = row["shape"]
+        if state == dtype:
+            shapes.setdefault(batch, {})[row["candidate"]] = row
+    rows = []
+    for batch, group in shapes.items():
+        ours, public, entry = group["ours"], group["public"], group["entry"]
+        rows.append(
+            [
+                f"B {batch}",
+                f"{ours['normal_us']:.1f}",
+                f"{ours['normal_tb_s']:.2f}",
+                f"{ours['of_copy']:.0%}",
+                f"{ours['flush_us']:.1f}",
+                f"**{ours['step_us']:.1f}**",
+                f"{public['step_us']:.1f}",
+                f"{public['step_us'] / ours['step_us']:.2f} ×",
+                f"{public['mixed_us'] / ours['mixed_us']:.2f} ×",
+                f"{entry['eager_us']:.0f}",
+                f"{public['eager_us']:.0f}",
+            ]
+        )
+    head = ["rows", "normal, µs", "TB/s", "of the copy", "flush, µs", "step, µs", "public step", "faster by"]
+    return run_line(report) + table([*head, "mixed cursors", "whole call, µs", "public call"], rows)
+
+
+def replayssm_designs() -> str | None:
+    """Return the table of kernels and tiles tried for the ReplaySSM decode."""
+    report = figures("replayssm")
+    if report is None:
+        return None
+    steps: dict[str, dict[str, str]] = {}
+    for row in report["rows"]:
+        if "step_us" in row and row["candidate"] not in ("ours", "public"):
+            place = f"B {row['shape'][0]}, {row['shape'][1]}"
+            steps.setdefault(row["candidate"], {})[place] = f"{row['normal_us']:.0f} / {row['flush_us']:.0f}"
+    places = [f"B {batch}, {dtype}" for dtype in ("float32", "bfloat16") for batch in (64, 256)]
+    return table(["kernel and tile", *places], [[n, *(found[p] for p in places)] for n, found in steps.items()])
+
+
 def overhead(name: str) -> str | None:
     """Return the tables of what checking costs on one machine."""
     report = figures(name)
@@ -278,6 +324,9 @@ TABLES = {
     "sparse-prefill-designs": designs,
     "sparse-decode-16": lambda: decode(16),
     "sparse-decode-128": lambda: decode(128),
+    "replayssm-float32": lambda: replayssm("float32"),
+    "replayssm-bfloat16": lambda: replayssm("bfloat16"),
+    "replayssm-designs": replayssm_designs,
     "causal-kv-cache": lambda: causal_cache("causal_kv_cache"),
     "causal-kv-cache-cpu": lambda: causal_cache("causal_kv_cache_cpu"),
     "overhead": lambda: overhead("overhead"),

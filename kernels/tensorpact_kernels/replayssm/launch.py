@@ -79,7 +79,7 @@ def staged_config(programs: int, state: Tensor) -> StagedConfig | None:
     # Few programs leave multiprocessors idle: halves of a head then keep twice as many busy.
     if not pairs or programs <= 2 * multiprocessors(state.device):
         return StagedConfig(64, 1, 4)
-    return StagedConfig(64, 2, 4, 128 if size == 4 else 80)
+    return StagedConfig(64, 2, 4, None if size == 4 else 80)
 
 
 def replayssm_decode_triton(
