@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from tensorpact import name_axes
+
 #: Dtypes whose random values come from a normal distribution.
 _BYTE_FLOATS = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype) and str(d).count("float8"))
 
@@ -22,6 +24,7 @@ class TensorPlan:
         strides: Strides in elements; None for a dense row-major tensor.
         offset: Elements in front of the first one.
         base: Argument whose storage this one shares, or None.
+        axes: Names that the program gives to the axes, or None.
     """
 
     shape: tuple[int, ...]
@@ -30,6 +33,7 @@ class TensorPlan:
     strides: tuple[int, ...] | None = None
     offset: int = 0
     base: str | None = None
+    axes: str | None = None
 
     def stride(self) -> tuple[int, ...]:
         """Strides in elements, whether given or dense."""
@@ -92,6 +96,9 @@ def build(plans: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
             storage = made[plan.base].untyped_storage()
             empty = torch.empty(0, dtype=plan.dtype, device=plan.device)
             made[name] = empty.set_(storage, plan.offset, plan.shape, plan.stride())
+    for name, plan in plans.items():
+        if isinstance(plan, TensorPlan) and plan.axes is not None:
+            name_axes(made[name], plan.axes)
     return {name: made[name] for name in plans}
 
 
@@ -193,6 +200,8 @@ def code(
             shared = [p for p in plans.values() if isinstance(p, TensorPlan) and p.base == name]
             size = max([plan.span(), *(-(-p.span() * p.dtype.itemsize // plan.dtype.itemsize) for p in shared)])
             lines.append(_tensor_code(name, plan, size, (values or {}).get(name)))
+            if plan.axes is not None:
+                lines.append(f'tensorpact.name_axes({name}, "{plan.axes}")')
         elif isinstance(plan, Opaque):
             lines.append(f"{name} = ...  # {type(plan.value).__name__}: as your factory makes it")
     call: list[str] = []
