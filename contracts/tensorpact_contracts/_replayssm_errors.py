@@ -2,7 +2,7 @@
 
 import functools
 
-from tensorpact import DocumentedError
+from tensorpact import DocumentedError, axis_names
 
 MAX_RING = 64
 """Longest ring that the kernel keeps in registers, in tokens."""
@@ -58,7 +58,9 @@ DT_BIAS_LENGTH = _documented(
 OUT_SHAPE = _documented(
     "out-shape", ValueError, "`out` must have shape {(B, 1, HV, V)} (got out.shape={tuple(out.shape)})."
 )
-QKV_WIDTH = _documented("mixed-qkv-width", ValueError, "Invalid packed `mixed_qkv` last dim={C} for HV={HV}, V={V}.")
+QKV_WIDTH = _documented(
+    "mixed-qkv-width", ValueError, "Invalid packed `mixed_qkv` last dim={mixed_qkv.shape[-1]} for HV={HV}, V={V}."
+)
 EMPTY_HEADS = _documented(
     "empty-heads", ValueError, "`initial_state` must have sizes above 0 behind its slots (got HV={HV}, V={V}, K={K})."
 )
@@ -96,6 +98,12 @@ A_SHAPE = _documented(
 )
 DT_BIAS_SHAPE = _documented(
     "dt-bias-shape", ValueError, "`dt_bias` must have shape {(HV, K)} or {(HV * K,)} (got {tuple(dt_bias.shape)})."
+)
+STATE_AXES = _documented(
+    "initial-state-axes",
+    ValueError,
+    "`initial_state` must have the axes [slots, HV, V, K] (named [{named}]).",
+    {"named": lambda initial_state: ", ".join(axis_names(initial_state) or ())},
 )
 RING_LIMIT = _documented(
     "ring-too-long",

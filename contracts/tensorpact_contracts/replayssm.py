@@ -11,6 +11,7 @@ from tensorpact.clauses import (
     dtype,
     layout,
     let,
+    named_axes,
     no_overlap,
     require,
     same_device,
@@ -68,6 +69,7 @@ from ._replayssm_errors import (
     RING_LIMIT,
     SCALE,
     SLOT_COUNTS,
+    STATE_AXES,
     STATE_DTYPE,
     STATE_LAYOUT,
     STATE_RANK,
@@ -77,7 +79,6 @@ from ._replayssm_errors import (
 
 _DIMS = {
     "B": "rows of the batch, one new token each, padding rows included",
-    "C": "columns of a packed row: queries of all heads, then keys, then values",
     "H": "query heads on this rank, and as many key heads",
     "HV": "value heads on this rank, a multiple of H",
     "K": "head dim of queries and keys",
@@ -119,7 +120,7 @@ _STATE: list[Clause] = [
 ]
 _HEADS: list[Clause] = [
     shape("out", error=OUT_SHAPE),
-    let(qk=lambda C, HV, V: C - HV * V),
+    let(qk=lambda mixed_qkv, HV, V: mixed_qkv.shape[-1] - HV * V),
     require(lambda qk: qk > 0 and qk % 2 == 0, error=QKV_WIDTH, about="mixed_qkv"),
     let(q_dim=lambda qk: qk // 2),
     require(lambda K: K >= 1, error=EMPTY_HEADS, about="initial_state"),
@@ -139,6 +140,7 @@ def _beyond_the_public_checks(*rings: str) -> list[Clause]:
     integers = ("ssm_state_indices", "write_pos", "force_flush") if rings else ("ssm_state_indices",)
     written = ("out", "initial_state", *rings)
     return [
+        named_axes("initial_state", error=STATE_AXES),
         require(lambda HV, V: HV >= 1 and V >= 1, error=EMPTY_HEADS, about="initial_state"),
         dtype("mixed_qkv", "a", "b", "out", error=ACTIVATION_DTYPE),
         require(_one_half_format, error=HALF_FORMATS),

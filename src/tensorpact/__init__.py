@@ -6,6 +6,7 @@ import gc
 _collecting = gc.isenabled()
 gc.disable()
 try:
+    from ._axis_names import axis_names, name_axes
     from ._contract import Contract
     from ._entry import contract
     from ._errors import (
@@ -28,10 +29,12 @@ __all__ = [
     "ContractDefinitionError",
     "ContractViolation",
     "DocumentedError",
+    "axis_names",
     "backend",
     "contract",
     "enforcement",
     "explain",
+    "name_axes",
     "use_backend",
 ]
 

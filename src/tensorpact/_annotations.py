@@ -11,11 +11,11 @@ from typing import Annotated, Any, Union, cast
 import torch
 from jaxtyping import Complex, Float
 
-from ._dims import Dim, parse_shape
+from ._dims import Dim, DimKind, parse_shape
 from ._errors import ContractDefinitionError
 from ._hints import is_none, is_tensor_hint, members
 from ._items import is_nested, starred_hint
-from .constraints import Constraint, OneOf, SameDtype
+from .constraints import Constraint, NamedAxes, OneOf, SameDtype
 
 EMPTY = inspect.Parameter.empty
 _FLOATS = frozenset(cast("tuple[str, ...]", cast(Any, Float).dtypes))
@@ -169,6 +169,15 @@ def _form(hint: Any, owner: str) -> TensorForm:
     return TensorForm(hint.array_type, hint.dtype, names, dims, hint.dim_str.strip(), variadic)
 
 
+def _axis_label(dim: Dim) -> str:
+    """What the axis is called where a program names its axes; ``_`` for any name, ``...`` for any number of axes."""
+    if dim.variadic:
+        return "..."
+    if dim.kind is DimKind.NAMED:
+        return dim.name
+    return dim.text if dim.kind is DimKind.EXPRESSION else "_"
+
+
 def is_torch_class(array_type: Any) -> bool:
     """Whether an array class is ``torch.Tensor`` or derived from it."""
     return isinstance(array_type, type) and issubclass(array_type, torch.Tensor)
@@ -220,7 +229,9 @@ def read_hint(name: str, hint: Any, owner: str, kind: Any = None, default: Any =
         raise ContractDefinitionError(
             f"{label}: {constraints[0]!r} looks at torch tensors; {foreign_arrays[0]!r} is another array class"
         )
-    tensor = TensorSpec(tuple(forms), tuple(constraints)) if forms else None
+    orders = tuple(tuple(_axis_label(d) for d in f.dims) for f in forms)
+    settled = (NamedAxes(orders) if isinstance(c, NamedAxes) else c for c in constraints)
+    tensor = TensorSpec(tuple(forms), tuple(settled)) if forms else None
     if tensor is not None and not foreign_arrays and tensor.dtypes() == ():
         what = repr(tensor.constraints) if constraints else "torch"
         raise ContractDefinitionError(f"{label}: {what} leaves no dtype that the hint allows")

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ._axis_names import axis_names
 from ._call import Broken, Call
 from ._errors import ArgumentInfo, Binding, ContractViolation, DocumentedError, violation_class
 from ._evaluation import Violation, apply_rule, first_violation
@@ -119,6 +120,8 @@ def _tensor(name: str, expected: str, value: torch.Tensor) -> ArgumentInfo:
             tail = "" if value.is_contiguous() else f", strides {list(strides)}"
     except (RuntimeError, NotImplementedError):
         strides = None
+    names = axis_names(value)
+    tail += f", axes named [{', '.join(names)}]" if names is not None else ""
     described = f"{dtype.removeprefix('torch.')}{list(shape)} on {device}{tail}"
     return ArgumentInfo(name, expected, shape, dtype, device, strides, described)
 

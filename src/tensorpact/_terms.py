@@ -19,6 +19,7 @@ from .clauses import (
     Exclusive,
     Layout,
     Let,
+    NamedAxes,
     NoOverlap,
     Present,
     Rank,
@@ -291,7 +292,7 @@ class Terms:
                 yield self.find(name, clause.verb)
                 if isinstance(clause, Dtype):
                     yield from self._constraints(name, "dtype")
-        elif isinstance(clause, (Layout, Device)):
+        elif isinstance(clause, (Layout, Device, NamedAxes)):
             for name in clause.names:
                 found = list(self._constraints(name, clause.verb))
                 if not found:

@@ -1,8 +1,8 @@
 """The statements of a contract, written in firing order.
 
-A claim (``present``, ``rank``, ``dtype``, ``layout``, ``device``, ``shape``, ``same_dim``, ``any_of``) says when an
-obligation of the annotations is looked at and which documented error it raises. Every other clause adds a statement
-of its own. ``error=`` may be left out everywhere; the default text is raised then.
+A claim (``present``, ``rank``, ``dtype``, ``layout``, ``named_axes``, ``device``, ``shape``, ``same_dim``, ``any_of``)
+says when an obligation of the annotations is looked at and which documented error it raises. Every other clause adds a
+statement of its own. ``error=`` may be left out everywhere; the default text is raised then.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,6 +19,7 @@ __all__ = [
     "exclusive",
     "layout",
     "let",
+    "named_axes",
     "needs",
     "no_overlap",
     "present",
@@ -98,6 +99,12 @@ class Dtype(Clause):
 
 class Layout(Clause):
     """Claims the layout constraints."""
+
+    __slots__ = ()
+
+
+class NamedAxes(Clause):
+    """Claims the names that a program gave to the axes."""
 
     __slots__ = ()
 
@@ -251,6 +258,17 @@ def layout(*names: str, error: DocumentedError | None = None, when: Rule | None 
         when: Condition that limits the clause.
     """
     return Layout(_some("layout", names), error, when)
+
+
+def named_axes(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
+    """Axes that the program has named must have the annotated names, in the annotated order.
+
+    Args:
+        *names: Parameters annotated with the ``NamedAxes`` constraint.
+        error: Raised for other names.
+        when: Condition that limits the clause.
+    """
+    return NamedAxes(_some("named_axes", names), error, when)
 
 
 def device(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
+from ._axis_names import agree, axis_names
 from ._errors import ContractDefinitionError
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Contiguous",
     "DenseInner",
     "DenseLast",
+    "NamedAxes",
     "OnDevice",
     "OneOf",
     "Reach32",
@@ -22,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Base of all constraints; ``kind`` says which clause claims it (``layout``, ``device`` or ``dtype``).
+    """Base of all constraints; ``kind`` says which clause claims it: ``layout``, ``device``, ``dtype``, ``named_axes``.
 
     Attributes:
         settled: Whether dtype, device, sizes and strides alone decide it, so that a remembered signature proves it.
@@ -31,7 +33,7 @@ class Constraint:
     settled: ClassVar[bool] = False
 
     @property
-    def kind(self) -> Literal["layout", "device", "dtype"]:
+    def kind(self) -> Literal["layout", "device", "dtype", "named_axes"]:
         """Which clause claims this constraint."""
         return "layout"
 
@@ -191,6 +193,34 @@ class SameDtype(Constraint):
 
     def reason(self, tensor: torch.Tensor) -> str:
         return f"dtype is {tensor.dtype}, which others of {self.variable} do not have"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAxes(Constraint):
+    """A tensor whose axes were named with ``tensorpact.name_axes`` has the annotated names, in the annotated order.
+
+    Sizes cannot tell two axes of one size apart; names can. A tensor without names passes, and so does everything
+    while tracing. An axis annotated by a number, ``_`` or ``...`` may have any name.
+
+    Attributes:
+        orders: The annotated axes of each form; filled in where the annotation is read.
+    """
+
+    orders: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def kind(self) -> Literal["layout", "device", "dtype", "named_axes"]:
+        return "named_axes"
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        if torch.compiler.is_compiling():
+            return True
+        names = axis_names(tensor)
+        return names is None or any(agree(names, order) for order in self.orders)
+
+    def reason(self, tensor: torch.Tensor) -> str:
+        wanted = " or ".join(f"[{', '.join(order)}]" for order in self.orders)
+        return f"axes are named [{', '.join(axis_names(tensor) or ())}], expected {wanted}"
 
 
 def _address(tensor: Any) -> int:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import tensorpact
-from tensorpact import ContractViolation, DocumentedError
+from tensorpact import ContractViolation, DocumentedError, name_axes
 from tensorpact_contracts import replayssm as documented
 from tensorpact_kernels import (
     fused_recurrent_kda_replayssm_decode,
@@ -340,6 +340,12 @@ HOLES: list[tuple[str, Change, DocumentedError, str]] = [
         RINGS + "torch.float32 and torch.complex64).",
     ),
     (
+        "8",
+        lambda x: {"initial_state": name_axes(T(5, 4, 16, 16), "slots HV K V")},
+        documented.STATE_AXES,
+        "`initial_state` must have the axes [slots, HV, V, K] (named [slots, HV, K, V]).",
+    ),
+    (
         "13-no-value-heads",
         lambda x: {
             "mixed_qkv": T(2, 64),
@@ -527,6 +533,43 @@ def test_valid_call(V: int, flat: bool, flush: bool):
         given["force_flush"] = ints(2)
     out, state = fused_recurrent_kda_replayssm_decode(**given)
     assert (out is given["out"], state is given["initial_state"]) == (True, True)
+
+
+ORDERS = {
+    "initial_state": "slots HV V K",
+    "d_cache": "slots HV L V",
+    "k_cache": "slots H L K",
+    "g_cache": "slots HV L K",
+}
+
+
+def test_pools_named_as_annotated_are_accepted():
+    given = arguments()
+    for name, order in ORDERS.items():
+        name_axes(given[name], order)
+    assert fused_recurrent_kda_replayssm_decode(**given)[1] is given["initial_state"]
+
+
+@pytest.mark.parametrize("name", ["d_cache", "k_cache", "g_cache"])
+def test_a_ring_named_in_another_order(name: str):
+    """Time before heads, which no size shows where there are as many heads as tokens."""
+    slots, heads, length, columns = ORDERS[name].split()
+    given = arguments()
+    name_axes(given[name], f"{slots} {length} {heads} {columns}")
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared below
+        fused_recurrent_kda_replayssm_decode(**given)
+    shown = f"[slots, {length}, {heads}, {columns}], expected [slots, {heads}, {length}, {columns}]"
+    assert str(caught.value) == f"{name}: axes are named {shown}"
+
+
+def test_8_a_swapped_state_without_names_cannot_be_seen():
+    """With equal head dims the other order has the same shape: the call passes, and its result is another one."""
+    state = torch.randn(5, 4, 16, 16, generator=torch.Generator().manual_seed(0))
+    given = arguments() | {"mixed_qkv": torch.ones(2, 128)}
+    right = fused_recurrent_kda_replayssm_decode(**given | {"initial_state": state, "out": T(2, 1, 4, 16)})[0]
+    swapped = state.transpose(2, 3).contiguous()
+    wrong = fused_recurrent_kda_replayssm_decode(**given | {"initial_state": swapped, "out": T(2, 1, 4, 16)})[0]
+    assert not torch.allclose(right, wrong)
 
 
 @pytest.mark.parametrize("batch", [0, 1, 3])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import tensorpact
-from tensorpact import ContractViolation, DocumentedError
+from tensorpact import ContractViolation, DocumentedError, name_axes
 from tensorpact_contracts import replayssm as documented
 
 pytestmark = pytest.mark.usefixtures("both_modes")
@@ -129,6 +129,12 @@ CHECKS = [
         documented.INDICES_DTYPE,
         "`ssm_state_indices` must be int32 or int64 (got torch.int16).",
         ssm_state_indices=T(3, dtype=torch.int16),
+    ),
+    case(
+        "8",
+        documented.STATE_AXES,
+        "`initial_state` must have the axes [slots, HV, V, K] (named [slots, HV, value, key]).",
+        initial_state=name_axes(T(6, 2, 32, 16), "slots HV value key"),
     ),
     case("14-scale", documented.SCALE, "`scale` must be finite (got inf).", scale=math.inf),
     case(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jaxtyping import Bool, Float, Float32, Int, Num, Shaped, jaxtyped
 from torch import Tensor
 
-from tensorpact import Contract, ContractDefinitionError, ContractViolation, contract, enforcement
+from tensorpact import Contract, ContractDefinitionError, ContractViolation, contract, enforcement, name_axes
 from tensorpact import _entry as entries
 from tensorpact.clauses import (
     Clause,
@@ -23,6 +23,7 @@ from tensorpact.clauses import (
     dtype,
     exclusive,
     let,
+    named_axes,
     needs,
     no_overlap,
     present,
@@ -34,7 +35,7 @@ from tensorpact.clauses import (
     shape,
     together,
 )
-from tensorpact.constraints import Aligned, Constraint, Contiguous, DenseInner, DenseLast, OnDevice, Reach32
+from tensorpact.constraints import Aligned, Constraint, Contiguous, DenseInner, DenseLast, NamedAxes, OnDevice, Reach32
 
 #: Names inside names: what a guard writes about one dim must not be taken for another.
 NAMES = ("A", "B", "A_B", "B_", "AB")
@@ -48,7 +49,10 @@ FAMILIES = {
     Bool: (torch.bool,),
 }
 DTYPES = (torch.float32, torch.float16, torch.int32, torch.int64, torch.bool, torch.uint8)
-LAYOUTS = (DenseLast(), DenseLast(strict=True), Contiguous(), DenseInner(2), OnDevice("cpu"), Reach32(), Aligned(8))
+LAYOUTS = (
+    *(DenseLast(), DenseLast(strict=True), Contiguous(), DenseInner(2), OnDevice("cpu"), Reach32(), Aligned(8)),
+    *(NamedAxes(), NamedAxes()),
+)
 CONSTRAINTS = (*LAYOUTS, *(None for _ in range(4 * len(LAYOUTS))))
 EXPRESSIONS = ("A+1", "2*A", "A*2", "A//2", "A-1", "A*B", "B-A_B", "A_B+B_-1", "{n}", "{n}+1", "A+{n}", "2*AB")
 
@@ -171,13 +175,15 @@ def fitting(rng: Random, drawn: Drawn, sizes: dict[str, Any], n: int) -> Any:
 def near_miss(rng: Random, value: Any) -> Any:
     if not isinstance(value, Tensor):
         return rng.choice([torch.zeros(2), "text", 3])
-    kind, sizes = rng.choice("aaaaaadrinsme"), list(value.shape)
+    kind, sizes = rng.choice("aaaaaadrinsmexx"), list(value.shape)
     if kind == "a" and sizes:
         axis = rng.randrange(len(sizes))
         sizes[axis] = rng.choice([max(sizes[axis] - 1, 0), sizes[axis] + 1, 1, 2])
         return torch.zeros(sizes, dtype=value.dtype)
     if kind == "s" and sizes:
         return torch.zeros([*sizes[:-1], sizes[-1] * 2 + 1], dtype=value.dtype)[..., 1::2]
+    if kind == "x" and sizes:
+        return name_axes(value.clone(), " ".join(rng.choice(NAMES) for _ in sizes))
     if kind == "m":
         return value.to("meta")
     if kind == "e" and sizes:
@@ -292,7 +298,7 @@ def clause(rng: Random, count: int) -> Clause:
     if kind == 9:
         return same_dtype(*names)
     if kind <= 1:
-        return rng.choice([present, rank, dtype, shape])(*names, when=when)
+        return rng.choice([present, rank, dtype, shape, named_axes])(*names[: rng.randint(1, 3)], when=when)
     if kind == 2:
         return shape(names[0], axes=a, when=when)
     if kind == 3:

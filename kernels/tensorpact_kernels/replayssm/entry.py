@@ -7,7 +7,7 @@ from jaxtyping import Float, Float32, Int, Int32
 from torch import Tensor
 
 from tensorpact import contract
-from tensorpact.constraints import Contiguous, DenseLast, OneOf
+from tensorpact.constraints import Contiguous, DenseLast, NamedAxes, OneOf
 from tensorpact_contracts.replayssm import PACKED_DECODE, REPLAYSSM_DECODE
 from tensorpact_kernels._dispatch import runs_triton
 
@@ -18,20 +18,21 @@ FLOATING = OneOf(torch.float32, torch.bfloat16, torch.float16, torch.float64)
 INDEX = OneOf(torch.int32, torch.int64)
 #: As the public checks have it: the stride must be 1 even where it is never used.
 DENSE = DenseLast(strict=True)
+NAMED = NamedAxes()
 
 
 @contract(REPLAYSSM_DECODE)
 def fused_recurrent_kda_replayssm_decode(
-    mixed_qkv: Annotated[Float[Tensor, "B C"], HALF_OR_SINGLE, DENSE],
+    mixed_qkv: Annotated[Float[Tensor, "B 2*H*K+HV*V"], HALF_OR_SINGLE, DENSE],
     a: Annotated[Float[Tensor, "B HV K"] | Float[Tensor, "B HV*K"], HALF_OR_SINGLE, Contiguous()],
     b: Annotated[Float[Tensor, "B HV"], HALF_OR_SINGLE, DENSE],
     A_log: Annotated[Float[Tensor, " HV"], FLOATING, DENSE],
     dt_bias: Annotated[Float[Tensor, "HV K"] | Float[Tensor, " HV*K"], FLOATING, Contiguous()],
     scale: float,
-    initial_state: Annotated[Float[Tensor, "slots HV V K"], HALF_OR_SINGLE, DENSE],
-    d_cache: Annotated[Float[Tensor, "slots HV L V"], HALF_OR_SINGLE],
-    k_cache: Annotated[Float[Tensor, "slots H L K"], HALF_OR_SINGLE],
-    g_cache: Float32[Tensor, "slots HV L K"],
+    initial_state: Annotated[Float[Tensor, "slots HV V K"], HALF_OR_SINGLE, DENSE, NAMED],
+    d_cache: Annotated[Float[Tensor, "slots HV L V"], HALF_OR_SINGLE, NAMED],
+    k_cache: Annotated[Float[Tensor, "slots H L K"], HALF_OR_SINGLE, NAMED],
+    g_cache: Annotated[Float32[Tensor, "slots HV L K"], NAMED],
     out: Annotated[Float[Tensor, "B 1 HV V"], HALF_OR_SINGLE, Contiguous()],
     ssm_state_indices: Annotated[Int[Tensor, " B"], INDEX],
     write_pos: Int32[Tensor, " B"],
@@ -56,7 +57,8 @@ def fused_recurrent_kda_replayssm_decode(
         dt_bias: Bias of the forget gate.
         scale: Factor on the query, after its normalisation; normally ``K ** -0.5``.
         initial_state: Checkpoints, the value axis before the key axis. With ``K == V`` no check of shapes sees a
-            state in the other order.
+            state in the other order; ``tensorpact.name_axes(pool, "slots HV V K")`` where the pool is made lets this
+            one see it.
         d_cache: Ring of corrected values, any strides. Its dtype and that of ``k_cache`` agree, and need not be the
             state's.
         k_cache: Ring of normalised, unscaled keys, one for each key head; any strides.
@@ -109,13 +111,13 @@ def fused_recurrent_kda_replayssm_decode(
 
 @contract(PACKED_DECODE)
 def fused_recurrent_kda_packed_decode(
-    mixed_qkv: Annotated[Float[Tensor, "B C"], HALF_OR_SINGLE, DENSE],
+    mixed_qkv: Annotated[Float[Tensor, "B 2*H*K+HV*V"], HALF_OR_SINGLE, DENSE],
     a: Annotated[Float[Tensor, "B HV*K"], HALF_OR_SINGLE, DENSE],
     b: Annotated[Float[Tensor, "B HV"], HALF_OR_SINGLE, DENSE],
     A_log: Annotated[Float[Tensor, " HV"], FLOATING, DENSE],
     dt_bias: Annotated[Float[Tensor, " HV*K"], FLOATING, DENSE],
     scale: float,
-    initial_state: Annotated[Float[Tensor, "slots HV V K"], HALF_OR_SINGLE, DENSE],
+    initial_state: Annotated[Float[Tensor, "slots HV V K"], HALF_OR_SINGLE, DENSE, NAMED],
     out: Annotated[Float[Tensor, "B 1 HV V"], HALF_OR_SINGLE, Contiguous()],
     ssm_state_indices: Annotated[Int[Tensor, " B"], INDEX],
     use_qk_l2norm_in_kernel: bool = False,
@@ -137,7 +139,7 @@ def fused_recurrent_kda_packed_decode(
         dt_bias: Bias of the forget gate, in the order of ``a``.
         scale: Factor on the query, after its normalisation; normally ``K ** -0.5``.
         initial_state: States, the value axis before the key axis. With ``K == V`` no check of shapes sees a state in
-            the other order.
+            the other order; ``tensorpact.name_axes(pool, "slots HV V K")`` where the pool is made lets this one see it.
         out: Output, written for every row; padding rows get zeros.
         ssm_state_indices: Slot of each row.
         use_qk_l2norm_in_kernel: Normalise queries and keys, with 1e-6 added to the sum of squares.

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from tensorpact._annotations import EMPTY, Parameter
+from tensorpact._axis_names import ATTRIBUTE
 from tensorpact._dims import Dim, DimKind
 from tensorpact._fitting import broadcastable
-from tensorpact.constraints import Constraint, Contiguous, DenseLast, OnDevice, OneOf, SameDtype
+from tensorpact.constraints import Constraint, Contiguous, DenseLast, NamedAxes, OnDevice, OneOf, SameDtype
 
 from .plan import is_required, is_torch, reads_unsure
 from .runtime import DtypeFits, FormFits, Solve, WithArguments, writable
@@ -47,7 +49,10 @@ def write_tensor(w: Writer, parameter: Parameter) -> None:
         else:
             _write_variadic(w, parameter)
     for i, constraint in enumerate(spec.constraints):
-        if not isinstance(constraint, (OneOf, SameDtype)):
+        if isinstance(constraint, NamedAxes):
+            # A tracer has no business with attributes of tensors.
+            w.test(f"({w.value('is_compiling', is_compiling)}() or {_constraint_text(w, parameter, constraint, i)})")
+        elif not isinstance(constraint, (OneOf, SameDtype)):
             w.test(_constraint_text(w, parameter, constraint, i))
     if name in w.terms.contract.mutates:
         stays = w.value("writable", writable)
@@ -305,6 +310,9 @@ def _constraint_text(w: Writer, parameter: Parameter, constraint: Constraint, in
     axes = 0 if spec is None else min(len(f.dims) - (f.variadic is not None) for f in spec.forms)
     if isinstance(constraint, Contiguous):
         return f"{x}.is_contiguous()"
+    if isinstance(constraint, NamedAxes):
+        named = f"{w.builtin(getattr)}({x}, {ATTRIBUTE!r}, None) is None"
+        return f"({named} or {w.value(f'constraint_{parameter.name}_{index}', constraint)}.holds({x}))"
     if isinstance(constraint, DenseLast) and axes > 0:
         if constraint.strict:
             return f"{x}.stride()[-1] == 1"

@@ -27,7 +27,7 @@ class Move:
     Attributes:
         kind: ``dim``, ``value``, ``give``, ``dtype``, ``backend``, ``devices``, ``mistake``, or one that acts on one
             finished tensor plan: ``axis``, ``grow``, ``drop``, ``add``, ``device``, ``layout``, ``expand``, ``huge``,
-            ``alias``.
+            ``alias``, ``names``.
         name: Parameter or dim.
         value: What it becomes.
     """
@@ -191,6 +191,10 @@ def _changed(plan: TensorPlan, move: Move, plans: dict[str, Any]) -> TensorPlan:
         return replace(plan, device=at)
     if move.kind == "dtype":
         return replace(plan, dtype=at)
+    if move.kind == "names":
+        if len(at) != len(shape):
+            raise ImpossibleError("as many names as axes")
+        return replace(plan, axes=" ".join(at))
     if move.kind == "alias":
         other = plan_at(plans, at)
         if not isinstance(other, TensorPlan) or other.base is not None or other.device != plan.device:
@@ -212,11 +216,11 @@ def _changed(plan: TensorPlan, move: Move, plans: dict[str, Any]) -> TensorPlan:
         if not -len(shape) <= at < len(shape):
             raise ImpossibleError("no such axis")
         del shape[at]
-        return replace(plan, shape=tuple(shape), strides=None)
+        return replace(plan, shape=tuple(shape), strides=None, axes=None)
     if move.kind == "add":
         index, size = at
         shape.insert(index if index >= 0 else len(shape) + 1 + index, size)
-        return replace(plan, shape=tuple(shape), strides=None)
+        return replace(plan, shape=tuple(shape), strides=None, axes=None)
     if not shape:
         raise ImpossibleError("a scalar tensor has no strides")
     if move.kind == "expand":

@@ -5,6 +5,7 @@ from typing import Any
 
 from tensorpact._annotations import Parameter
 from tensorpact._dims import DimKind
+from tensorpact.constraints import NamedAxes
 
 from ._drafts import Case, Draft, Move, plan_at
 from ._plans import TensorPlan
@@ -42,8 +43,18 @@ def tensor_moves(space: Space, parameter: Parameter, plan: TensorPlan, others: I
     yield from (Move("layout", name, how) for how in LAYOUTS)
     yield Move("huge", name)
     yield from (Move("alias", name, other) for other in others if other != name)
+    yield from (Move("names", name, order) for order in _orders(parameter, rank))
     if parameter.optional:
         yield Move("value", name, None)
+
+
+def _orders(parameter: Parameter, rank: int) -> Iterator[tuple[str, ...]]:
+    """Names for the axes where the annotation asks for names: the annotated ones, two exchanged, others."""
+    found = (c for c in parameter.tensor.constraints if isinstance(c, NamedAxes)) if parameter.tensor else ()
+    for order in (o for c in found for o in c.orders if len(o) == rank):
+        yield order
+        yield from ((*order[:i], order[i + 1], order[i], *order[i + 2 :]) for i in range(rank - 1))
+        yield tuple(f"x{i}" for i in range(rank))
 
 
 def scalar_moves(name: str, scalar: Scalar, old: Any) -> Iterator[Move]:

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import torch
 
+from tensorpact import name_axes
+
 _DTYPES = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype))
 _BYTE_FLOATS = frozenset(d for d in _DTYPES if str(d).count("float8") or str(d).count("float4"))
 #: Dtypes that torch moves as bytes and copies not at all.
@@ -27,6 +29,7 @@ class TensorPlan:
         strides: Strides in elements; None for a dense row-major tensor.
         offset: Elements in front of the first one.
         base: Argument whose storage this one shares, or None.
+        axes: Names that the program gives to the axes, or None.
     """
 
     shape: tuple[int, ...]
@@ -35,6 +38,7 @@ class TensorPlan:
     strides: tuple[int, ...] | None = None
     offset: int = 0
     base: str | None = None
+    axes: str | None = None
 
     def stride(self) -> tuple[int, ...]:
         """Strides in elements, whether given or dense."""
@@ -101,6 +105,9 @@ def build(plans: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
             storage = made[plan.base].untyped_storage()
             empty = torch.empty(0, dtype=plan.dtype, device=plan.device)
             made[name] = empty.set_(storage, plan.offset, plan.shape, plan.stride())
+    for name, plan in plans.items():
+        if isinstance(plan, TensorPlan) and plan.axes is not None:
+            name_axes(made[name], plan.axes)
     for name in plans:
         owner, dot, field = name.partition(".")
         if dot:
@@ -227,6 +234,8 @@ def code(
             lines.append(_tensor_code(name, plan, size, value))
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 lines.append(f"{name}.requires_grad_()")
+            if plan.axes is not None:
+                lines.append(f'tensorpact.name_axes({name}, "{plan.axes}")')
         elif isinstance(plan, Opaque):
             lines.append(f"{name} = ...  # {type(plan.value).__name__}: as your factory makes it")
     lines += [f"{n} = {_shown(p)}" for n, p in plans.items() if "." in n and not isinstance(p, TensorPlan)]
