@@ -9,8 +9,13 @@ from typing import Any, cast
 
 from ._errors import ContractDefinitionError
 
-#: Where the ``__init__`` of a contracted dataclass keeps the function that checks the fields of an object.
-CHECK = "__tensorpact_fields__"
+_CHECK = "__tensorpact_fields__"
+
+
+def check_of(cls: type) -> Callable[[Any], None] | None:
+    """The function that checks the fields of an object of a contracted dataclass; None for other classes."""
+    made: object = vars(cls).get("__init__")
+    return vars(made).get(_CHECK) if isinstance(made, FunctionType) else None
 
 
 def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[Any], None]]) -> Any:
@@ -44,6 +49,6 @@ def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[An
         made(self, *args, **kwargs)
         check(self)
 
-    init.__dict__[CHECK] = check
+    init.__dict__[_CHECK] = check
     cls.__init__ = init
     return cls

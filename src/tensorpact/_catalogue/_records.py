@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
+from tensorpact._classes import check_of
 from tensorpact._contract import Contract
 from tensorpact._entry import entry_of
 from tensorpact._errors import DocumentedError
@@ -132,7 +133,7 @@ def _in_namespace(values: Iterable[object]) -> Iterator[Contract | DocumentedErr
         if isinstance(value, (Contract, DocumentedError)):
             yield value
         elif isinstance(value, type):
-            yield from _of_functions(vars(value).values())
+            yield from _of_functions((check_of(value), *vars(value).values()))
         else:
             yield from _of_functions((value,))
 

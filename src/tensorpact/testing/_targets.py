@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tensorpact._classes import CHECK
+from tensorpact._classes import check_of
 from tensorpact._entry import Entry, entry_of
 from tensorpact._errors import ContractDefinitionError
 
@@ -99,9 +99,9 @@ def _named(name: str) -> Iterator[Target]:
 
 def _of_class(module_name: str, name: str, cls: type) -> Iterator[Target]:
     """The check of a dataclass's fields, where there is one, and the contracted methods of the class itself."""
-    check: Any = vars(cls.__init__).get(CHECK) if inspect.isfunction(cls.__init__) else None
+    check = check_of(cls)
     entry = entry_of(check)
-    if entry is not None and "__init__" in vars(cls):
+    if entry is not None:
         yield Target(module_name, name, check, entry)
     for inner, member in vars(cls).items():
         entry = entry_of(member)
@@ -113,7 +113,8 @@ def _members(module_name: str, module: Any) -> Iterator[Target]:
     top = module_name.partition(".")[0]
     for name, value in cast("dict[str, Any]", vars(module)).items():
         if isinstance(value, type):
-            if value.__module__.partition(".")[0] == top:
+            alias = name != value.__name__ and vars(module).get(value.__name__) is value
+            if value.__module__.partition(".")[0] == top and not alias:
                 yield from _of_class(module_name, name, value)
             continue
         entry = entry_of(value) if not inspect.ismodule(value) else None
