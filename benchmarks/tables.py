@@ -194,6 +194,59 @@ def replayssm_designs() -> str | None:
     return table(["kernel and tile", *places], [[n, *(found[p] for p in places)] for n, found in steps.items()])
 
 
+def packed_shape(row: dict[str, Any]) -> str:
+    """Name a batch of packed sequences as the text does."""
+    lengths, (heads, key_heads) = row["lengths"], row["heads"]
+    batch = f"{len(lengths)} × {lengths[0]}" if len(set(lengths)) == 1 else f"{len(lengths)} ragged"
+    return f"{batch}, {heads}/{key_heads} heads, D {row['dim']}, {'causal' if row['causal'] else 'full'}"
+
+
+def by_packed_shape(report: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Group timed rows of packed attention by shape, each group by candidate."""
+    shapes: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in report["rows"]:
+        if "ms" in row:
+            shapes.setdefault(packed_shape(row), {})[row["candidate"]] = row
+    return shapes
+
+
+def packed() -> str | None:
+    """Return the table of packed attention: ours beside torch's kernels and the public one."""
+    report = figures("packed_attention")
+    if report is None:
+        return None
+    peers = ["portable", "FlashAttention-2 packed", "cuDNN dense", "public Triton"]
+    rows = []
+    for name, group in by_packed_shape(report).items():
+        ours = group["ours"]
+        rates = [f"{group[peer]['tflop_s']:.0f}" if peer in group else "–" for peer in peers]
+        flash = group.get("FlashAttention-2 packed")
+        faster = f"{flash['ms'] / ours['ms']:.2f} ×" if flash else "–"
+        rows.append([name, f"{ours['ms']:.3f}", f"**{ours['tflop_s']:.0f}**", *rates, faster])
+    head = ["shape", "ms", "TFLOP/s", "portable", "FlashAttention-2", "cuDNN, dense", "public Triton", "over FA-2"]
+    found = report["ceilings"]
+    line = (
+        f"{report['card']}, torch {report['torch']}, triton {report['triton']}, {report['date'][:10]}. "
+        f"In the same run: copy {found['copy_tb_s']:.2f} TB/s, "
+        f"matrix product {found['matmul_tflop_s']:.0f} TFLOP/s.\n\n"
+    )
+    return line + table(head, rows)
+
+
+def packed_designs() -> str | None:
+    """Return what each other cut of the packed kernels gave."""
+    report = figures("packed_attention")
+    if report is None:
+        return None
+    rows = [
+        [name, label, f"{row['ms']:.3f}", f"{row['tflop_s']:.0f}"]
+        for name, group in by_packed_shape(report).items()
+        for label, row in group.items()
+        if label.startswith(("hopper", "portable "))
+    ]
+    return table(["shape", "cut", "ms", "TFLOP/s"], rows, words=2)
+
+
 def overhead(name: str) -> str | None:
     """Return the tables of what checking costs on one machine."""
     report = figures(name)
@@ -329,6 +382,8 @@ TABLES = {
     "replayssm-designs": replayssm_designs,
     "causal-kv-cache": lambda: causal_cache("causal_kv_cache"),
     "causal-kv-cache-cpu": lambda: causal_cache("causal_kv_cache_cpu"),
+    "packed-attention": packed,
+    "packed-attention-designs": packed_designs,
     "overhead": lambda: overhead("overhead"),
     "overhead-h200": lambda: overhead("overhead_h200"),
     "memory-designs": memory_designs,

@@ -132,7 +132,8 @@ def _empty_together(cu_q: Tensor, host_q: Any, cu_k: Tensor, host_k: Any) -> boo
 
 
 def _agrees(tensor: Tensor, host: Sequence[int] | None) -> bool:
-    values = None if host is None else host_values(tensor)
+    # A copy saves the wait for a device, so only a tensor in host memory is compared with it.
+    values = host_values(tensor) if host is not None and tensor.is_cpu else None
     return host is None or values is None or list(host) == list(values)
 
 

@@ -16,6 +16,9 @@ MAX_HEAD_DIM = 256
 ROWS = 64
 """Query rows of one warpgroup."""
 
+REGISTERS = {2: (168, 240, 24), 3: (128, 160, 32)}
+"""By warpgroups that compute: registers of a thread when the program starts, then of one that computes or copies."""
+
 _LOG2_E = 1.4426950408889634
 _PIECE = 8
 _PIECE_BYTES = 16
@@ -43,18 +46,19 @@ class HopperConfig:
     in_turn: bool
 
 
-def hopper_config(head_dim: int, value_dim: int) -> HopperConfig:
+def hopper_config(head_dim: int, value_dim: int, *, causal: bool) -> HopperConfig:
     """Choose the tile: as many rows as registers hold accumulators for, and two or more key tiles.
 
     Args:
         head_dim: Columns of queries and keys.
         value_dim: Columns of values.
+        causal: Whether keys behind a query are hidden.
     """
     widest = max(columns(head_dim), columns(value_dim))
     if widest == 64:
-        return HopperConfig(3, 128, 3, own_out=True, in_turn=False)
+        return HopperConfig(3, 128, 3, own_out=True, in_turn=True)
     if widest == 128:
-        return HopperConfig(2, 128, 2, own_out=True, in_turn=False)
+        return HopperConfig(2, 128, 2, own_out=True, in_turn=causal)
     # Where the two head sizes differ, one of them is small enough to leave room; else queries give their place up.
     return HopperConfig(2, 64, 2, own_out=columns(head_dim) != columns(value_dim), in_turn=False)
 
@@ -117,11 +121,10 @@ def attend(
 
     tokens, heads, dim = q.shape
     value_dim = v.shape[2]
-    cut = config or hopper_config(dim, value_dim)
+    cut = config or hopper_config(dim, value_dim, causal=causal)
     plan = plan_tiles(q, k, cu_seqlens_q, cu_seqlens_k, ROWS * cut.consumers, causal=causal)
     group = heads // k.shape[1]
-    # Every thread of four warps more than compute gets the registers that are left over.
-    registers = {2: (168, 240, 24), 3: (128, 160, 32)}[cut.consumers]
+    capped, consumer, producer = REGISTERS[cut.consumers]
     device_hopper.hopper_attention_kernel[(min(_multiprocessors(q.device.index), plan.capacity * heads),)](
         _described(q, ROWS),
         _described(k, cut.block_n),
@@ -148,10 +151,10 @@ def attend(
         STAGES=cut.num_stages,
         OWN_OUT=cut.own_out,
         IN_TURN=cut.in_turn,
-        CONSUMER_REGISTERS=registers[1],
-        PRODUCER_REGISTERS=registers[2],
+        CONSUMER_REGISTERS=consumer,
+        PRODUCER_REGISTERS=producer,
         num_warps=4,
-        maxnreg=registers[0],
+        maxnreg=capped,
     )
 
 

@@ -46,12 +46,12 @@ def packed_attention_npu(
     tokens, heads, _ = q.shape
     kept = [at for at in range(1, len(bounds_q)) if bounds_q[at] > bounds_q[at - 1]]
     if not kept:
-        lse = torch.empty((heads, 0), dtype=torch.float32, device=q.device) if return_lse else None
-        return torch.empty((tokens, heads, v.shape[2]), dtype=q.dtype, device=q.device), lse
+        lse = q.new_empty((heads, 0), dtype=torch.float32) if return_lse else None
+        return q.new_empty((tokens, heads, v.shape[2])), lse
     options: dict[str, Any] = {}
     if causal:
         # The operator takes a mask of this size whatever the lengths, and shifts it along by itself.
-        hidden = torch.ones((_MASK_SIZE, _MASK_SIZE), dtype=torch.bool, device=q.device).triu(1)
+        hidden = q.new_ones((_MASK_SIZE, _MASK_SIZE), dtype=torch.bool).triu(1)
         options = {"atten_mask": hidden, "sparse_mode": _CAUSAL_FROM_THE_RIGHT}
     out, lse = torch.ops.npu.npu_fused_infer_attention_score(
         q.contiguous(),
