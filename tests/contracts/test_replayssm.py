@@ -613,6 +613,22 @@ def test_a_refused_call_changes_nothing():
     assert all(torch.equal(given[n], x) for n, x in before.items())
 
 
+def test_the_guard_traces_whole():
+    given = {name: x.to("meta") if isinstance(x, Tensor) else x for name, x in arguments().items()}
+    compiled = torch.compile(fused_recurrent_kda_replayssm_decode, fullgraph=True, backend="eager")
+    assert compiled(**given)[0].shape == (2, 1, 4, 16)
+
+
+def test_a_traced_call_that_fails_keeps_class_and_text():
+    compiled = torch.compile(fused_recurrent_kda_replayssm_decode, backend="eager")
+    with pytest.raises(ContractViolation) as caught:
+        compiled(**arguments() | {"k_cache": T(5, 4, 4, 16)})
+    assert (caught.value.error, str(caught.value)) == (
+        documented.K_CACHE_SHAPE,
+        "`k_cache` must have shape [slots, H, L, K].",
+    )
+
+
 def test_the_public_names_are_the_same_functions():
     assert helion_fused_recurrent_kda_replayssm_decode is fused_recurrent_kda_replayssm_decode
     assert helion_fused_recurrent_kda_packed_decode.__name__ == "fused_recurrent_kda_packed_decode"
