@@ -12,6 +12,7 @@ from beartype.roar import BeartypeCallHintViolation, BeartypeDecorHintException
 from ._errors import ContractDefinitionError
 from ._hints import is_none, members, unwrap
 from ._items import Items, Unfit, read_plain_items
+from ._validators import validator_text
 
 
 def is_int(value: Any) -> bool:
@@ -157,6 +158,9 @@ def describe_hint(hint: Any) -> str:
         return " or ".join(describe_hint(m) for m in split)
     if is_none(hint):
         return "None"
+    if typing.get_origin(hint) is Annotated:
+        inner, *metadata = typing.get_args(hint)
+        return f"Annotated[{describe_hint(inner)}, {', '.join(validator_text(m) for m in metadata)}]"
     if isinstance(hint, type) and not typing.get_args(hint):
         return hint.__name__
     return repr(hint).replace("typing.", "")

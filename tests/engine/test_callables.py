@@ -54,7 +54,7 @@ def test_coroutine_functions_stay_so() -> None:
     assert inspect.isgeneratorfunction(yielding)
 
 
-def test_awaited_value_is_checked(mode: str) -> None:
+def test_d1_awaited_value_is_checked(mode: str) -> None:
     assert asyncio.run(awaited(torch.zeros(3), 3)).shape == (3,)
     with pytest.raises(ValueError, match=r"^return: axis 0 \(n\) is 4, but n is 3 \(x axis 0\)"):
         asyncio.run(awaited(torch.zeros(3), 4))

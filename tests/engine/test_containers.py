@@ -154,12 +154,12 @@ def test_accepted(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 @pytest.mark.parametrize(("function", "args", "kwargs", "text"), BAD)
-def test_rejected(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], text: str) -> None:
+def test_d4_rejected(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], text: str) -> None:
     with pytest.raises(tensorpact.ContractViolation, match=text):
         function(*args, **kwargs)
 
 
-def test_every_call_fails_with_the_same_item() -> None:
+def test_a7_a8_every_call_fails_with_the_same_item() -> None:
     good, bad = [T(5, 2)] * 9, [T(6, 2)]
     for _ in range(50):
         with pytest.raises(ValueError, match=r"^xs\[9\]: axis 0 \(n\) is 6, but n is 5 \(xs\[0\] axis 0\)"):
