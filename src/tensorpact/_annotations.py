@@ -13,7 +13,7 @@ from jaxtyping import Complex, Float
 
 from ._dims import Dim, DimKind, parse_shape
 from ._errors import ContractDefinitionError
-from ._hints import is_none, is_tensor_hint, members
+from ._hints import evaluate_hint, is_none, is_tensor_hint, members, signature_of
 from ._items import is_nested, starred_hint
 from .constraints import Constraint, NamedAxes, OneOf, SameDtype
 
@@ -262,19 +262,6 @@ class Signature:
         return {p.name: p for p in self.parameters}
 
 
-def evaluate_hint(hint: Any, scope: Mapping[str, Any], local: Mapping[str, Any]) -> Any:
-    """A string annotation evaluated; anything else as it is.
-
-    Raises:
-        Exception: Whatever the text raises.
-    """
-    if isinstance(hint, str):
-        hint = eval(hint, dict(scope), dict(local))
-    if isinstance(hint, str):
-        return evaluate_hint(hint, scope, local)
-    return hint
-
-
 def read_signature(
     function: Callable[..., Any], owner: str, local: Mapping[str, Any], fields: Mapping[str, Any] | None = None
 ) -> Signature:
@@ -289,10 +276,12 @@ def read_signature(
     Raises:
         ContractDefinitionError: A hint cannot be resolved or is wrong.
     """
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     cells = getattr(function, "__closure__", None) or ()
     closure = {n: c.cell_contents for n, c in zip(function.__code__.co_freevars, cells, strict=True) if _filled(c)}
-    scope = {**local, **closure}
+    # Of a generic class, the names in its square brackets are known inside it.
+    generic = (*local.get("__type_params__", ()), *getattr(function, "__type_params__", ()))
+    scope = {**local, **closure, **{t.__name__: t for t in generic}}
 
     def resolve(name: str, hint: Any) -> Any:
         try:

@@ -49,6 +49,14 @@ class Unknown:
 Status = Broken | Unknown | None
 
 
+def _scalar_text(value: Any) -> str:
+    """A scalar behind the name of its class; nothing for any other value."""
+    if not isinstance(value, (bool, int, float, str)):
+        return ""
+    shown = repr(value)
+    return f" {shown if len(shown) <= 40 else f'{shown[:40]}…'}"
+
+
 def _odd_tensor(name: str, value: Any) -> str:
     """Why a tensor is none that the annotation means."""
     if has_no_sizes(value):
@@ -286,6 +294,12 @@ class Call:
             return None
         if parameter.tensor is not None and (is_sharded(value) or has_no_sizes(value)):
             return Broken((parameter.name,), f"{parameter.name}: {_odd_tensor(parameter.name, value)}", TypeError)
+        item = checks.other.wrong_item(value) if checks.other is not None else None
+        if item is not None:
+            suffix, hint, found = item
+            shown = f"{type(found).__name__}{_scalar_text(found)}"
+            text = f"{parameter.name}{suffix}: expected {describe_hint(hint)}, got {shown}"
+            return Broken((parameter.name,), text, TypeError)
         wanted: list[str] = []
         if parameter.tensor is not None:
             form = parameter.tensor.forms[0]
@@ -296,9 +310,8 @@ class Call:
         if parameter.optional:
             wanted.append("None")
         got = "None" if value is None else f"{type(value).__name__}"
-        if parameter.tensor is None and isinstance(value, (bool, int, float, str)):
-            shown = repr(value)
-            got += f" {shown if len(shown) <= 40 else f'{shown[:40]}…'}"
+        if parameter.tensor is None:
+            got += _scalar_text(value)
         return Broken((parameter.name,), f"{parameter.name}: expected {' or '.join(wanted)}, got {got}", TypeError)
 
     def _dtype(self, obligation: Obligation) -> Status:

@@ -50,5 +50,16 @@ def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[An
         check(self)
 
     init.__dict__[_CHECK] = check
+    follow: Callable[..., None] | None = getattr(cls, "__post_init__", None)
+
+    def post_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        if follow is not None:
+            follow(self, *args, **kwargs)
+        # A dataclass that derives from this one has an ``__init__`` of its own, which ends here.
+        if type(self).__init__ is not init:
+            check(self)
+
     cls.__init__ = init
+    cls.__post_init__ = post_init
     return cls

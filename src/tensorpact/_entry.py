@@ -15,13 +15,14 @@ import torch
 import tensorpact._modes as modes
 
 from . import _guard
-from ._annotations import Signature, UnresolvedHintError, evaluate_hint, read_signature
+from ._annotations import Signature, UnresolvedHintError, read_signature
 from ._classes import contract_dataclass
 from ._contract import Contract
 from ._diagnosis import diagnose
 from ._errors import ContractDefinitionError
 from ._frames import caller_frame
 from ._guard import GuardPlan, make_plan
+from ._hints import annotations_of, evaluate_hint, holds_text
 from ._reference import Reference
 from ._results import Kind, kind_of, result_hint, wrap
 from ._returns import ReturnCheck
@@ -266,9 +267,12 @@ class Entry:
             traced = self.body if self._provisional is None else self._compile(self._provisional)
             source = _guard.unready_source(self.body, self.owner)
             made = cast(FunctionType, _guard.build(source, {"_build": self.build, "_traced": traced}))
+        self._function = weakref.ref(made)
+        if self.kind == "async generator":
+            self._dress(made)
+            made = cast(FunctionType, _guard.build(_guard.delegating_source(self.body, self.owner, made), {}))
         self._dress(made)
         made.__dict__["__tensorpact__"] = self
-        self._function = weakref.ref(made)
         return made
 
     def _dress(self, made: FunctionType) -> None:
@@ -276,7 +280,12 @@ class Entry:
         made.__name__, made.__qualname__, made.__doc__ = body.__name__, body.__qualname__, body.__doc__
         made.__module__ = body.__module__
         made.__defaults__, made.__kwdefaults__ = body.__defaults__, body.__kwdefaults__
-        made.__annotations__ = body.__annotations__
+        if sys.version_info >= (3, 14):
+            made.__annotate__ = body.__annotate__  # pyright: ignore[reportAttributeAccessIssue] - evaluated late
+        else:
+            made.__annotations__ = body.__annotations__
+        for name in ("__type_params__",) if hasattr(body, "__type_params__") else ():  # since 3.12
+            setattr(made, name, getattr(body, name))
         made.__dict__.update(body.__dict__)
         made.__dict__["__wrapped__"] = body
 
@@ -332,7 +341,7 @@ def _field_hint(owner: type, name: str, hint: Any) -> Any:
     """A field's annotation, text evaluated in the module of the class that has the field."""
     home = next((c for c in owner.__mro__ if name in inspect.get_annotations(c)), owner)
     scope = vars(sys.modules[home.__module__])
-    return evaluate_hint(hint, scope, {}) if isinstance(hint, str) and home is not owner else hint
+    return evaluate_hint(hint, scope, {}) if holds_text(hint) and home is not owner else hint
 
 
 def entry_of(function: Any) -> Entry | None:
@@ -423,8 +432,8 @@ def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
 def _visible(function: Any, frame: FrameType) -> Mapping[str, Any]:
     """Names of the function or class around a definition, kept only while a string annotation may need them."""
     inner = getattr(function, "__func__", function)
-    annotations = getattr(inner, "__annotations__", {})
+    annotations = annotations_of(inner)
     around, name = frame.f_code.co_qualname, getattr(inner, "__qualname__", "")
-    if not any(isinstance(a, str) for a in annotations.values()) or frame.f_locals is frame.f_globals:
+    if not any(holds_text(a) for a in annotations.values()) or frame.f_locals is frame.f_globals:
         return {}
     return dict(frame.f_locals) if name.startswith((f"{around}.<locals>.", f"{around}.")) else {}

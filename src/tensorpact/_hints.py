@@ -1,9 +1,11 @@
 """What a hint is made of: its members, and whether a jaxtyping array hint is among them."""
 
+import inspect
+import sys
 import types
 import typing
-from collections.abc import Iterator
-from typing import Annotated, Any, TypeVar, Union
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, ForwardRef, Literal, TypeVar, Union
 
 from jaxtyping import AbstractArray
 
@@ -24,6 +26,10 @@ def unwrap(hint: Any) -> Any:
     while True:
         if type(hint).__name__ == "TypeAliasType":
             hint = hint.__value__
+        elif type(typing.get_origin(hint)).__name__ == "TypeAliasType":
+            # A generic alias such as `Pair[T]`, given its argument.
+            alias: Any = typing.get_origin(hint)
+            hint = alias.__value__[typing.get_args(hint)]
         elif isinstance(hint, typing.NewType):
             hint = hint.__supertype__
         elif isinstance(hint, TypeVar) and (hint.__bound__ is not None or hint.__constraints__):
@@ -51,3 +57,56 @@ def members(hint: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
 def is_none(hint: Any) -> bool:
     """Whether a hint is that of None."""
     return hint is None or hint is type(None)
+
+
+def evaluate_hint(hint: Any, scope: Mapping[str, Any], local: Mapping[str, Any]) -> Any:
+    """An annotation with every text in it evaluated, however deep it stands; anything else as it is.
+
+    Raises:
+        Exception: Whatever a text raises.
+    """
+    if isinstance(hint, ForwardRef):
+        hint = hint.__forward_arg__
+    if isinstance(hint, str):
+        return evaluate_hint(eval(hint, dict(scope), dict(local)), scope, local)
+    if not holds_text(hint):
+        return hint
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return Annotated[(evaluate_hint(arguments[0], scope, local), *arguments[1:])]
+    inner = tuple(evaluate_hint(a, scope, local) for a in arguments)
+    if origin in (Union, types.UnionType):
+        return Union[inner]  # noqa: UP007 - members are known at run time only
+    return hint.copy_with(inner) if hasattr(hint, "copy_with") else origin[inner]
+
+
+def holds_text(hint: Any) -> bool:
+    """Whether an annotation is text, or has text inside that stands for a hint."""
+    if isinstance(hint, (str, ForwardRef)):
+        return True
+    origin = typing.get_origin(hint)
+    if origin is None or origin is Literal:
+        return False
+    arguments = typing.get_args(hint)[:1] if origin is Annotated else typing.get_args(hint)
+    return any(holds_text(a) for a in arguments)
+
+
+def annotations_of(function: Any) -> dict[str, Any]:
+    """Annotations as they are written, without looking at what they name: from 3.14 on they are evaluated late."""
+    if sys.version_info >= (3, 14):
+        import annotationlib  # pyright: ignore[reportMissingImports] - of 3.14
+
+        late: Any = annotationlib
+        return late.get_annotations(function, format=late.Format.FORWARDREF)
+    return getattr(function, "__annotations__", {})
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function, annotations as :func:`annotations_of` has them."""
+    if sys.version_info >= (3, 14):
+        import annotationlib  # pyright: ignore[reportMissingImports] - of 3.14
+
+        late: Any = annotationlib
+        read: Any = inspect.signature
+        return read(function, annotation_format=late.Format.FORWARDREF)
+    return inspect.signature(function)

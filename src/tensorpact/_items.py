@@ -11,6 +11,7 @@ from ._hints import is_none, is_tensor_hint, members, mentions_tensor, unwrap
 
 _REPEATED: tuple[Any, ...] = (list, collections.abc.Sequence, collections.abc.MutableSequence, collections.deque)
 _MAPPINGS: tuple[Any, ...] = (dict, collections.abc.Mapping, collections.abc.MutableMapping, collections.OrderedDict)
+_UNORDERED: tuple[Any, ...] = (set, frozenset, collections.abc.Set, collections.abc.MutableSet)
 _COLLECTED = "collected by a starred parameter"
 
 
@@ -34,6 +35,8 @@ class Items:
 
     def contained(self, value: Any) -> list[tuple[str, Any, Any]]:
         """Suffix, hint and value of every item; items that are missing or too many are left to :meth:`fits`."""
+        if self.form == "each" and self.container in _UNORDERED:
+            return [(f" item {item!r}", self.members[0][1], item) for item in value]
         if self.form == "each":
             return [(f"[{i}]", self.members[0][1], item) for i, item in enumerate(value)]
         if self.form == "mapping":
@@ -76,6 +79,21 @@ class Items:
 def parts(hint: Any) -> list[Any]:
     """The members of a union, each a hint with its metadata around it."""
     return [member if is_none(member) or not own else Annotated[(member, *own)] for member, own in members(hint)]
+
+
+def read_plain_items(hint: Any) -> Items | None:
+    """Read a container hint without tensors; None where it says nothing of items that can be looked at."""
+    hint = unwrap(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if any(getattr(a, "__unpacked__", False) or typing.get_origin(a) is typing.Unpack for a in arguments):
+        return None
+    if origin is tuple and arguments[-1:] != (Ellipsis,):
+        return Items("fixed", tuple, tuple(("", a) for a in arguments))
+    if origin in (*_REPEATED, tuple, *_UNORDERED):
+        return Items("each", origin, (("", arguments[0]),))
+    if origin in _MAPPINGS:
+        return Items("mapping", origin, (("", arguments[1]),), key=arguments[0])
+    return None
 
 
 def read_items(hint: Any, owner: str) -> Items | None:

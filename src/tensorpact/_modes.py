@@ -1,6 +1,7 @@
 """The process-wide enforcement mode and backend: plain module attributes, so that Dynamo can guard on them."""
 
 import os
+import threading
 from typing import Literal
 
 Mode = Literal["compiled", "beartype", "off"]
@@ -13,6 +14,9 @@ _BACKENDS = ("auto", "triton", "naive", "npu")
 #: 0 where the guard runs; generated code tests it once a call.
 current: int = COMPILED
 _backend: str = "auto"
+#: The mode at the beginning, then every switch that has not been switched back, in order.
+_open: list["enforcement | int"] = []
+_lock = threading.Lock()
 
 
 def mode_code(mode: str) -> int:
@@ -30,7 +34,8 @@ class enforcement:
     """Switch how contracts are enforced, for the whole process.
 
     ``enforcement("beartype")`` switches at once; as a context manager it switches back at the end. Threads share the
-    switch: a context variable could not be traced by Dynamo.
+    switch: a context variable could not be traced by Dynamo. Where blocks of two threads overlap, the one that began
+    last is in force until it ends, and then whichever is still open.
 
     Args:
         mode: ``"compiled"`` runs the generated guard, ``"beartype"`` stock jaxtyping and beartype on every call and
@@ -42,16 +47,25 @@ class enforcement:
 
     def __init__(self, mode: Mode) -> None:
         global current
-        code = mode_code(mode)
-        self._before = current
-        current = code
+        self._code = mode_code(mode)
+        with _lock:
+            if not _open:
+                _open.append(current)
+            _open.append(self)
+            current = self._code
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, *exc: object) -> None:
         global current
-        current = self._before
+        with _lock:
+            if self in _open:
+                _open.remove(self)
+            last = _open[-1]
+            current = last._code if isinstance(last, enforcement) else last
+            if len(_open) == 1:
+                _open.clear()
 
 
 class use_backend:

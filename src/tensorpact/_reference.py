@@ -14,6 +14,8 @@ from ._annotations import EMPTY, Parameter, TensorForm, TensorSpec
 from ._diagnosis import diagnose
 from ._dims import Dim, DimKind
 from ._guard import is_required
+from ._hints import unwrap
+from ._items import read_plain_items
 from ._terms import Terms
 
 _FAMILIES: dict[tuple[Any, ...], Any] = {}
@@ -87,10 +89,17 @@ def stock_hint(parameter: Parameter, loose: set[str], sure: set[str]) -> Any:
             members = [Annotated[(m, *metadata)] for m in members]
     if parameter.other is not EMPTY:
         inner = typing.get_args(parameter.other) if typing.get_origin(parameter.other) is Union else (parameter.other,)
-        members += [numbers.Real if m in (int, float) else m for m in inner]
+        members += [_stock_other(m) for m in inner]
     if parameter.optional:
         members.append(None)
     return Union[tuple(members)]  # noqa: UP007 - members are known at run time only
+
+
+def _stock_other(hint: Any) -> Any:
+    """A hint without tensors as stock may see it: numbers and the items of containers are judged by our rule."""
+    if hint in (int, float):
+        return numbers.Real
+    return hint if read_plain_items(hint) is None else typing.get_origin(unwrap(hint))
 
 
 def _form_text(spec: TensorSpec, form: TensorForm, loose: set[str], sure: set[str]) -> str:

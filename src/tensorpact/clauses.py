@@ -5,6 +5,7 @@ says when an obligation of the annotations is looked at and which documented err
 statement of its own. ``error=`` may be left out everywhere; the default text is raised then.
 """
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,14 @@ __all__ = [
 ]
 
 Rule = Callable[..., Any]
+#: Starred parameters, and functions whose result is awaited or yielded: it would always count as true.
+_NOT_PLAIN = (
+    inspect.CO_VARARGS
+    | inspect.CO_VARKEYWORDS
+    | inspect.CO_GENERATOR
+    | inspect.CO_COROUTINE
+    | inspect.CO_ASYNC_GENERATOR
+)
 
 
 def lambda_parameters(rule: Rule) -> tuple[str, ...]:
@@ -42,7 +51,7 @@ def lambda_parameters(rule: Rule) -> tuple[str, ...]:
         ContractDefinitionError: The rule is no plain function of named arguments.
     """
     code = getattr(rule, "__code__", None)
-    if code is None or code.co_flags & 0x0C or code.co_kwonlyargcount:
+    if code is None or code.co_flags & _NOT_PLAIN or code.co_kwonlyargcount:
         raise ContractDefinitionError(f"{rule!r} must be a plain function of named arguments")
     return code.co_varnames[: code.co_argcount]
 
@@ -65,6 +74,8 @@ class Clause:
         error: object = self.error
         if not (error is None or isinstance(error, DocumentedError)):
             raise ContractDefinitionError(f"{self.verb}: error={error!r} is no DocumentedError")
+        if self.when is not None:
+            lambda_parameters(self.when)
 
     @property
     def verb(self) -> str:

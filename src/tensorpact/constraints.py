@@ -99,6 +99,10 @@ class DenseInner(Constraint):
 
     axes: int
 
+    def __post_init__(self) -> None:
+        if self.axes < 1:
+            raise ContractDefinitionError(f"DenseInner({self.axes}): at least 1 axis from the end is dense")
+
     def holds(self, tensor: torch.Tensor) -> bool:
         if not has_strides(tensor):
             return False
@@ -128,6 +132,9 @@ class OnDevice(Constraint):
     types: tuple[str, ...]
 
     def __init__(self, *types: str) -> None:
+        given: tuple[object, ...] = types
+        if not given or not all(isinstance(t, str) and t for t in given):
+            raise ContractDefinitionError(f'OnDevice{given!r} takes device types such as "cuda"')
         object.__setattr__(self, "types", types)
 
     @property
@@ -154,6 +161,9 @@ class OneOf(Constraint):
     dtypes: tuple[torch.dtype, ...]
 
     def __init__(self, *dtypes: torch.dtype) -> None:
+        given: tuple[object, ...] = dtypes
+        if not given or not all(isinstance(d, torch.dtype) for d in given):
+            raise ContractDefinitionError(f"OneOf{given!r} takes dtypes such as torch.float16")
         object.__setattr__(self, "dtypes", dtypes)
 
     @property

@@ -28,7 +28,7 @@ from tensorpact.clauses import (
     shape,
     together,
 )
-from tensorpact.constraints import DenseLast, OnDevice, OneOf
+from tensorpact.constraints import DenseInner, DenseLast, OnDevice, OneOf
 
 
 def laid(*clauses: Clause, **options: Any) -> None:
@@ -207,6 +207,14 @@ def test_a_dim_that_is_single_and_variadic() -> None:
         def f(x: Float[Tensor, " *v"], y: Float[Tensor, " v"]) -> None: ...
 
 
+async def _awaited(B: int) -> bool:
+    return B > 1
+
+
+def _yielded(B: int) -> Any:
+    yield B > 1
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -221,6 +229,14 @@ def test_a_dim_that_is_single_and_variadic() -> None:
         (lambda: any_of(rank("q", error=template("x"))), "rank('q') has an error of its own inside any_of"),
         (lambda: require(lambda *args: True), "must be a plain function of named arguments"),
         (lambda: require(len), "must be a plain function of named arguments"),
+        (lambda: require(_awaited), "must be a plain function of named arguments"),
+        (lambda: let(x=_yielded), "must be a plain function of named arguments"),
+        (lambda: rank("q", when=_yielded), "must be a plain function of named arguments"),
+        (lambda: OneOf(), "OneOf() takes dtypes"),
+        (lambda: OneOf("float16"), "takes dtypes such as torch.float16"),  # type: ignore[arg-type]
+        (lambda: OnDevice(), "takes device types"),
+        (lambda: OnDevice(torch.device("cpu")), "takes device types"),  # type: ignore[arg-type]
+        (lambda: DenseInner(0), "at least 1 axis"),
         (lambda: let(x=lambda **k: 1), "must be a plain function of named arguments"),
         (lambda: Contract("f", clauses=["rank"]), "f: 'rank' is no clause"),
         (lambda: template("{"), "slug: message template '{' does not parse"),
@@ -230,7 +246,8 @@ def test_a_dim_that_is_single_and_variadic() -> None:
     ],
     ids=[
         "rank", "same-dtype", "twice", "not-a-name", "let", "any-of", "any-of-let", "any-of-any-of", "any-of-error",
-        "args", "builtin", "kwargs", "clause", "template", "expression", "slug", "class",
+        "args", "builtin", "awaited", "yielded", "yielded-when", "one-of-none", "one-of-text", "on-no-device",
+        "on-device-object", "dense-none", "kwargs", "clause", "template", "expression", "slug", "class",
     ],
 )  # fmt: skip
 def test_malformed_clauses(make: Callable[[], Any], text: str) -> None:

@@ -54,7 +54,7 @@ def test_coroutine_functions_stay_so() -> None:
     assert inspect.isgeneratorfunction(yielding)
 
 
-def test_awaited_value_is_checked(mode: str) -> None:
+def test_d1_awaited_value_is_checked(mode: str) -> None:
     assert asyncio.run(awaited(torch.zeros(3), 3)).shape == (3,)
     with pytest.raises(ValueError, match=r"^return: axis 0 \(n\) is 4, but n is 3 \(x axis 0\)"):
         asyncio.run(awaited(torch.zeros(3), 4))
@@ -248,3 +248,41 @@ def test_parameters_called_like_builtins(mode: str) -> None:
     assert forgiven == []
     with pytest.raises(ValueError, match=r"^isinstance: axis 0 \(n\) is 3"):
         f(torch.zeros(5, 2), torch.zeros(3))
+
+
+class Streams:
+    """Async generators as methods, with names that the text around them might take for its own."""
+
+    @contract
+    async def run(
+        self, source: Float[Tensor, " n"], item: Float[Tensor, " n"], _checked: int = 0
+    ) -> AsyncIterator[Float[Tensor, " n"]]:
+        """Says what it is sent and what is thrown in."""
+        while True:
+            try:
+                sent = yield source + item
+            except KeyError:
+                sent = 10.0
+            source = source + (sent or 1.0)
+
+
+def test_async_generator_functions_stay_that(mode: str) -> None:
+    assert inspect.isasyncgenfunction(yielding_later)
+    assert inspect.isasyncgenfunction(Streams.run)
+    assert inspect.isasyncgenfunction(Streams().run)
+    assert list(inspect.signature(Streams.run).parameters) == ["self", "source", "item", "_checked"]
+
+    async def drive() -> list[float]:
+        stream: Any = Streams().run(torch.zeros(2), item=torch.ones(2))
+        out = [await anext(stream), await stream.asend(5.0), await stream.athrow(KeyError()), await anext(stream)]
+        await stream.aclose()
+        return [float(t[0]) for t in out]
+
+    assert asyncio.run(drive()) == [1.0, 6.0, 16.0, 17.0]
+
+    async def wrong() -> None:
+        async for _ in Streams().run(torch.zeros(2), torch.zeros(3)):
+            pass
+
+    with pytest.raises(ValueError, match=r"^item: axis 0 \(n\) is 3, but n is 2 \(source axis 0\)"):
+        asyncio.run(wrong())

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MethodType, SimpleNamespace
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, NamedTuple, Optional
 
 import pytest
 import torch
+from beartype.roar import BeartypeValeLambdaWarning
+from beartype.vale import Is
 from jaxtyping import Bool, Float, Float16, Int, Int32, Num, Shaped, UInt8
 from torch import Tensor
 
@@ -109,6 +111,23 @@ class TestA:
             def f(w: Float[Tensor, " in*2"]) -> None: ...
 
         refused(keyword, "f: w: axis 'in*2'", "does not parse")
+
+    def test_a9_two_validators_on_one_line(self, modes: Any) -> None:
+        three, four = Is[lambda t: t.ndim == 3], Is[lambda t: t.ndim == 4 and t.shape[1] == 8]
+
+        @contract
+        def f(q: Annotated[Shaped[Tensor, "..."], three], k: Annotated[Tensor, four]) -> None: ...
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BeartypeValeLambdaWarning)  # stock cannot tell the two apart
+            modes.accepts(f, T(1, 2, 3), T(1, 8, 2, 3))
+            raised = modes.rejects(f, T(1, 2, 3), T(1, 2, 3, 4))
+            assert str(raised) == (
+                "k: expected Annotated[Tensor, Is[lambda t: t.ndim == 4 and t.shape[1] == 8]], got Tensor"
+            )
+            assert str(modes.rejects(f, T(1, 2), T(1, 8, 2, 3))) == (
+                "q: breaks Annotated[Tensor, Is[lambda t: t.ndim == 3]]"
+            )
 
     @case(
         ("args", "kwargs", "text"),
@@ -317,6 +336,32 @@ class TestB:
         modes.rejects(f, T(2, 3), T(3, 4), T(2), T(3))
         modes.accepts(g, T(2, 3), T(3))
         modes.rejects(g, T(2, 3), T(2))
+
+    def test_b19_two_outputs_may_differ(self, modes: Any) -> None:
+        class Outputs(NamedTuple):
+            value: Float[Tensor, " n"]
+            error: Float[Tensor, " n"]
+
+        @contract
+        @dataclass
+        class Kept:
+            value: Float[Tensor, " n"]
+            error: Float[Tensor, " n"]
+
+        @contract
+        def shared(a: Outputs, b: Outputs) -> None: ...
+
+        @contract
+        def apart(a: Kept, b: Kept) -> None: ...
+
+        # Fields of a tuple belong to the call; a contracted dataclass has looked at its own when it was made.
+        modes.accepts(shared, Outputs(T(2), T(2)), Outputs(T(2), T(2)))
+        assert str(modes.rejects(shared, Outputs(T(2), T(2)), Outputs(T(3), T(3)))).startswith(
+            "b.value: axis 0 (n) is 3"
+        )
+        modes.accepts(apart, Kept(T(2), T(2)), Kept(T(3), T(3)))
+        with pytest.raises(ContractViolation):
+            Kept(T(2), T(3))
 
 
 class TestC:

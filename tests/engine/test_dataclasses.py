@@ -111,3 +111,38 @@ def test_modules() -> None:
     assert module(T(2, 3)).shape == (2, 3)
     with pytest.raises(ValueError, match=r"^bias: axis 0 \(n\) is 3, but n is 2 \(x axis 0\)"):
         module(T(2, 3), T(3))
+
+
+@dataclass
+class Longer(Cache):
+    """No contract of its own."""
+
+    length: int = 0
+
+
+@dataclass
+class Prepared(Cache):
+    """With a second step of its own."""
+
+    total: int = 0
+
+    def __post_init__(self) -> None:
+        self.total = getattr(self.k, "shape", (0,))[0]
+        super().__post_init__()  # type: ignore[misc]
+
+
+class Plain(Cache):
+    """Not a dataclass itself."""
+
+    def __init__(self, k: Tensor, v: Tensor) -> None:
+        super().__init__(k, v)
+
+
+@pytest.mark.parametrize("kind", [Longer, Prepared, Plain])
+def test_what_derives_from_a_contracted_dataclass_keeps_its_contract(kind: type[Cache]) -> None:
+    made = kind(T(4, 3), T(4, 5))
+    assert getattr(made, "total", 4) == 4
+    with pytest.raises(ValueError, match=r"^self\.v: axis 0 \(slots\) is 2, but slots is 4 \(self\.k axis 0\)"):
+        kind(T(4, 3), T(2, 5))
+    with pytest.raises(TypeError, match=r"^self\.k: expected a Tensor"):
+        kind("text", T(2, 5))  # type: ignore[arg-type]

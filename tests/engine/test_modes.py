@@ -80,6 +80,32 @@ class TestEnforcement:
             thread.join()
         assert seen == ["beartype"]
 
+    @pytest.mark.parametrize("last", ["first", "second"])
+    def test_overlapping_blocks_of_two_threads(self, last: str) -> None:
+        first, second = enforcement("beartype"), enforcement("off")
+        assert current_mode() == "off"
+        one, other = (second, first) if last == "first" else (first, second)
+        one.__exit__()
+        assert current_mode() == ("beartype" if last == "first" else "off")
+        other.__exit__()
+        assert current_mode() == "compiled"
+
+    def test_many_threads_leave_the_mode_as_it_was(self) -> None:
+        barrier = threading.Barrier(8)
+
+        def switch(mode: Any) -> None:
+            barrier.wait()
+            for _ in range(200):
+                with enforcement(mode):
+                    pass
+
+        threads = [threading.Thread(target=switch, args=(("off", "beartype")[i % 2],)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert current_mode() == "compiled"
+
     def test_unknown_mode(self) -> None:
         with pytest.raises(ValueError, match="enforcement is one of compiled, beartype, off, not 'fast'"):
             enforcement("fast")  # type: ignore[arg-type]

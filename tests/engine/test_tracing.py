@@ -80,7 +80,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("dynamic", [None, True, False])
-def test_fullgraph_has_no_break_and_no_extra_recompile(dynamic: bool | None) -> None:
+def test_g1_fullgraph_has_no_break_and_no_extra_recompile(dynamic: bool | None) -> None:
     frames = []
     for function in (step, plain):
         torch._dynamo.reset()
@@ -104,7 +104,7 @@ def test_a_remembered_signature_does_not_reach_the_tracer() -> None:
 
 
 @pytest.mark.parametrize(("args", "error", "text"), BAD)
-def test_invalid_calls_keep_class_text_and_note(args: tuple[Any, ...], error: type[Exception], text: str) -> None:
+def test_g2_invalid_calls_keep_class_text_and_note(args: tuple[Any, ...], error: type[Exception], text: str) -> None:
     compiled = torch.compile(lambda *a: step(*a) + 1, backend="eager")
     compiled(*arguments())
     with pytest.raises(error, match=text) as caught:
@@ -117,7 +117,7 @@ def test_invalid_calls_keep_class_text_and_note(args: tuple[Any, ...], error: ty
 
 
 @pytest.mark.parametrize(("args", "error", "text"), BAD)
-def test_invalid_calls_under_fullgraph_do_not_pass(args: tuple[Any, ...], error: type[Exception], text: str) -> None:
+def test_g4_invalid_calls_under_fullgraph_do_not_pass(args: tuple[Any, ...], error: type[Exception], text: str) -> None:
     compiled = torch.compile(step, fullgraph=True, backend="eager")
     with pytest.raises(Exception):  # noqa: B017, PT011 - Dynamo's own class or ours: torch decides
         compiled(*args)
@@ -129,7 +129,7 @@ def test_beartype_mode_is_the_guard_while_tracing() -> None:
         assert compiled(*arguments()).shape == (2, 8, 64)
 
 
-def test_off_leaves_nothing_to_trace() -> None:
+def test_g11_off_leaves_nothing_to_trace() -> None:
     with tensorpact.enforcement("off"):
         compiled = torch.compile(step, fullgraph=True, backend="eager")
         assert compiled(*arguments()[:2], T(3)).shape == (2, 8, 64)
@@ -154,14 +154,14 @@ def test_off_adds_nothing_but_the_switch_to_what_is_guarded_on() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_export(strict: bool) -> None:
+def test_g6_export(strict: bool) -> None:
     batch = torch.export.Dim("batch", min=2, max=64)
     shapes = ({0: batch}, None, None)
     program = torch.export.export(Model(), arguments(3), dynamic_shapes=shapes, strict=strict)
     assert program.module()(*arguments(5)).shape == (5, 8, 64)
 
 
-def test_make_fx() -> None:
+def test_g6_make_fx() -> None:
     for mode in ("real", "fake", "symbolic"):
         traced = make_fx(lambda q, c, s: step(q, c, s), tracing_mode=mode)(*arguments())
         assert traced(*arguments()).shape == (2, 8, 64)

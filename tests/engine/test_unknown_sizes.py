@@ -196,7 +196,7 @@ def scaled(
     ],
     ids=["axis", "relation", "dtype", "rank"],
 )
-def test_fullgraph_shows_class_and_text(args: tuple[Any, ...], text: str, dynamic: bool | None) -> None:
+def test_g3_fullgraph_shows_class_and_text(args: tuple[Any, ...], text: str, dynamic: bool | None) -> None:
     """Dynamo raises a class of its own there; the message is all that a contract can give it."""
     compiled = torch.compile(scaled, fullgraph=True, dynamic=dynamic, backend="eager")
     compiled(T(7, 3), T(7), 0.5)

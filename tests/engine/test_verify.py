@@ -8,9 +8,14 @@ import sys
 
 import pytest
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from tensorpact import ContractDefinitionError
+from tensorpact import ContractDefinitionError, contract
+from tensorpact._entry import entry_of
 from tensorpact.testing import TargetError, register_arguments, register_values, verify
+from tensorpact.testing._draw import Drawer
+from tensorpact.testing._space import Space
 from tensorpact.testing._verify import witness
 
 
@@ -143,7 +148,7 @@ def test_modes_that_disagree(bad, monkeypatch):
     assert "beartype mode: accepted" in messages(found, "agree")[0]
 
 
-def test_an_unused_dim_is_a_warning(bad):
+def test_b20_an_unused_dim_is_a_warning(bad):
     entry = run(bad.lonely)
     assert entry.ok
     assert messages(entry, "lint", "warning") == [
@@ -152,7 +157,7 @@ def test_an_unused_dim_is_a_warning(bad):
     ]
 
 
-def test_none_where_hint_and_clause_differ(bad):
+def test_c9_none_where_hint_and_clause_differ(bad):
     assert messages(run(bad.required), "lint", "warning") == [
         "w is typed Optional, but a clause without a condition requires it"
     ]
@@ -251,3 +256,14 @@ def test_the_packed_entry_points(name):
     assert entry.ok, [f.message for s in entry.sections.values() for f in s.findings]
     assert "launches interpreted" in entry.sections["accept"].note
     assert {w["slug"] for w in entry.witnesses} >= {"cu-seqlens-order", "sequence-empty-on-one-side", "no-backward"}
+
+
+def test_f14_axes_that_could_be_swapped_are_drawn_with_different_sizes():
+    @contract
+    def f(pool: Float[Tensor, "slots HV V K"], k: Float[Tensor, "B HV K"], v: Float[Tensor, "B HV V"]) -> None: ...
+
+    drawer = Drawer(Space(entry_of(f)))
+    for seed in range(20):
+        sizes = list(drawer.draw(random.Random(seed)).dims.values())
+        assert len(set(sizes)) == len(sizes)
+        assert min(sizes) > 1

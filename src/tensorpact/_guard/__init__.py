@@ -3,7 +3,7 @@
 A guard only decides whether everything holds; what is broken, and in which order, is the diagnosis' business.
 """
 
-from .build import build, prefix_of, shim_source, unready_source, write_source, write_traced
+from .build import build, delegating_source, prefix_of, shim_source, unready_source, write_source, write_traced
 from .plan import GuardPlan, is_required, make_plan
 from .writer import GuardSource
 
@@ -11,6 +11,7 @@ __all__ = [
     "GuardPlan",
     "GuardSource",
     "build",
+    "delegating_source",
     "is_required",
     "make_plan",
     "prefix_of",

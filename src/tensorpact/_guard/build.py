@@ -286,6 +286,40 @@ def build(source: GuardSource, values: dict[str, Any]) -> Callable[..., Any]:
     return function
 
 
+def delegating_source(body: Callable[..., Any], label: str, checked: Callable[..., Any]) -> GuardSource:
+    """Text of an async generator around a function that checks a call and gives one: ``yield from`` has no such form.
+
+    Args:
+        body: The undecorated function, for its parameters.
+        label: Module and qualified name of the function.
+        checked: Its guard.
+    """
+    parameters, name = _plain_parameters(body), "_checked"
+    while any(p.name == name for p in parameters):
+        name += "_"
+    text = "\n".join(
+        [
+            f"async def guarded({signature_text(parameters)}):",
+            f"    source = {name}({call_text(parameters)})",
+            "    try:",
+            "        item = await source.__anext__()",
+            "        while True:",
+            "            try:",
+            "                sent = yield item",
+            "            except GeneratorExit:",
+            "                await source.aclose()",
+            "                raise",
+            "            except BaseException as thrown:",
+            "                item = await source.athrow(thrown)",
+            "            else:",
+            "                item = await source.asend(sent)",
+            "    except StopAsyncIteration:",
+            "        return",
+        ]
+    )
+    return GuardSource(text + "\n", {name: checked}, f"<tensorpact guard {label} as an async generator>")
+
+
 def shim_source(plan: GuardPlan, label: str) -> GuardSource:
     """Text of a function of the same signature that packs its arguments, for stock to wrap."""
     parameters = [p for p in plan.terms.signature.parameters if not p.is_field]
@@ -294,13 +328,17 @@ def shim_source(plan: GuardPlan, label: str) -> GuardSource:
     return GuardSource(text, {}, f"<tensorpact shim {label}>")
 
 
-def unready_source(body: Callable[..., Any], label: str) -> GuardSource:
-    """Text of a function that builds its guard at the first call: a method, or one with hints not defined yet."""
-    kind = kind_of(body)
-    parameters = [
+def _plain_parameters(body: Callable[..., Any]) -> list[Parameter]:
+    return [
         Parameter(p.name, p.kind, p.default, EMPTY, None, EMPTY, True)
         for p in inspect.signature(body).parameters.values()
     ]
+
+
+def unready_source(body: Callable[..., Any], label: str) -> GuardSource:
+    """Text of a function that builds its guard at the first call: a method, or one with hints not defined yet."""
+    kind = kind_of(body)
+    parameters = _plain_parameters(body)
     instance = "self" if any(p.name == "self" for p in parameters) else "None"
     text = (
         f"{_def_text(kind)} unready({signature_text(parameters)}):\n"
