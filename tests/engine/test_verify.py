@@ -11,10 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tensorpact import ContractDefinitionError, contract
+from tensorpact import Contract, ContractDefinitionError, DocumentedError, contract
 from tensorpact._entry import entry_of
+from tensorpact.clauses import let, require
 from tensorpact.testing import TargetError, register_arguments, register_values, verify
 from tensorpact.testing._draw import Drawer
+from tensorpact.testing._search import Found, Suite
 from tensorpact.testing._space import Space
 from tensorpact.testing._verify import witness
 
@@ -256,6 +258,40 @@ def test_the_packed_entry_points(name):
     assert entry.ok, [f.message for s in entry.sections.values() for f in s.findings]
     assert "launches interpreted" in entry.sections["accept"].note
     assert {w["slug"] for w in entry.witnesses} >= {"cu-seqlens-order", "sequence-empty-on-one-side", "no-backward"}
+
+
+@pytest.mark.parametrize("name", ["fused_recurrent_kda_replayssm_decode", "fused_recurrent_kda_packed_decode"])
+def test_the_kda_entry_points(name):
+    entry = run(f"tensorpact_kernels:{name}", examples=5)
+    assert entry.ok, [f.message for s in entry.sections.values() for f in s.findings]
+    assert "launches interpreted" in entry.sections["accept"].note
+    assert {w["slug"] for w in entry.witnesses} >= {"head-config", "empty-heads", "initial-state-axes", "out-overlaps"}
+
+
+class TestRelationsInARow:
+    """No values means that the rest of the row has to come out even: two sizes change, one of them to fit the other."""
+
+    ROW = DocumentedError("row-is-odd", ValueError, "row {C}", module="tests.verify")
+    KEYS = DocumentedError("keys-do-not-divide", ValueError, "row {C}", module="tests.verify")
+    NONE = DocumentedError("no-values", ValueError, "HV={HV}, V={V}", module="tests.verify")
+
+    @pytest.mark.parametrize("seed", range(8))
+    def test_a_size_is_fitted_to_another(self, seed):
+        relations = [
+            let(rest=lambda C, HV, V: C - HV * V),
+            require(lambda rest: rest > 0 and rest % 2 == 0, error=self.ROW),
+            require(lambda rest, K: K > 2 and rest // 2 % K == 0, error=self.KEYS),
+            require(lambda HV, V: HV * V > 0, error=self.NONE),
+        ]
+
+        @contract(Contract("f", clauses=relations))
+        def f(row: Float[Tensor, "B C"], state: Float[Tensor, "slots HV V K"]) -> None: ...
+
+        suite = Suite(Drawer(Space(entry_of(f))), seed)
+        step = suite.space.terms.steps[-1]
+        found = suite.find(step, budget=0)
+        assert isinstance(found, Found)
+        assert found.verdict.index == step.index
 
 
 def test_f14_axes_that_could_be_swapped_are_drawn_with_different_sizes():

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -182,10 +182,44 @@ class Drawer:
         name = rng.choice(free)
         used = {v for n, v in draft.dims.items() if n != name and isinstance(v, int)} if distinct else set[int]()
         sizes = [n for n in range(2 if distinct else 0, _LARGEST) if n not in used]
+        size = self._holding(rng, name, sizes, draft.dims, draft.values, index)
+        return None if size is None else replace(draft, dims={**draft.dims, name: size})
+
+    def resized(self, rng: random.Random, draft: Draft, clause: Clause, index: int) -> Draft | None:
+        """A draft with one more move: another size for a dim that no move has touched, with which relations hold again.
+
+        Args:
+            rng: Source of chance.
+            draft: The draft, moves of dims included.
+            clause: The relation whose dims come into question.
+            index: Place of the last relation that has to hold.
+        """
+        moved = {m.name: m.value for m in draft.moves if m.kind == "dim"}
+        dims = {**draft.dims, **moved}
+        _, read = self.reads.of(clause)
+        free = sorted(
+            n for n in read if isinstance(dims.get(n), int) and n not in moved and n not in self.space.terms.lets
+        )
+        if not free:
+            return None
+        name = rng.choice(free)
+        size = self._holding(rng, name, list(range(_LARGEST)), dims, draft.values, index)
+        return None if size is None else draft.moved(Move("dim", name, size))
+
+    def _holding(
+        self,
+        rng: random.Random,
+        name: str,
+        sizes: list[int],
+        dims: Mapping[str, Any],
+        values: Mapping[str, Any],
+        index: int,
+    ) -> int | None:
+        """A size of a dim with which all that numbers decide holds, up to a clause."""
+        others = {n: v for n, v in dims.items() if n not in self.space.terms.lets}
         for size in rng.sample(sizes, len(sizes)):
-            dims_then = {n: v for n, v in draft.dims.items() if n not in self.space.terms.lets} | {name: size}
-            if self.numbers.hold(dims_then, draft.values, index):
-                return replace(draft, dims={**draft.dims, name: size})
+            if self.numbers.hold({**others, name: size}, values, index):
+                return size
         return None
 
     def _mend(self, rng: random.Random, draft: Draft, clause: Clause, violation: Violation) -> Draft | None:

@@ -19,6 +19,7 @@ from ._space import CannotDrawError, Space
 
 _BUDGET = 2500
 _WALK = 10
+_SHADOWED = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,8 @@ class Suite:
             if hunt.fires(draft):
                 break
         else:
-            self._walk(step, hunt, budget)
+            if not self._resized(step, hunt):
+                self._walk(step, hunt, budget)
         if hunt.hit is not None:
             return self.shrink(hunt.hit, lambda v: v.index == step.index)
         return Missed(hunt.explain())
@@ -105,6 +107,17 @@ class Suite:
         for base in self.bases[:3]:
             for move in base.all:
                 yield base.draft.moved(move)
+
+    def _resized(self, step: Step, hunt: "_Hunt") -> bool:
+        """Whether the clause fires once a size makes the relations in front of it hold again."""
+        rng = random.Random(f"{self.seed}:{step.index}:sizes")
+        for draft, fired in hunt.shadowed[:_SHADOWED]:
+            blocker = self.space.terms.steps[fired].clause
+            for _ in range(3):
+                resized = self.drawer.resized(rng, draft, blocker, step.index - 1)
+                if resized is not None and hunt.fires(resized):
+                    return True
+        return False
 
     def _walk(self, step: Step, hunt: "_Hunt", budget: int) -> None:
         """Several moves at once; what stands in the way is moved too."""
@@ -194,6 +207,8 @@ class _Hunt:
         self.spent = 0
         self.hit: Found | None = None
         self.last: Found | None = None
+        #: Drafts on which the clause is broken, and the clause that fires before it.
+        self.shadowed: list[tuple[Draft, int]] = []
         self._instead: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
 
@@ -210,6 +225,8 @@ class _Hunt:
             self._failures[found.verdict.failure] += 1
         elif found.verdict.violation is not None and self.suite.is_broken(self.step, found.case):
             self._instead[said(found.verdict)] += 1
+            if found.verdict.index is not None:
+                self.shadowed.append((draft, found.verdict.index))
         return False
 
     def explain(self) -> str:
