@@ -58,9 +58,7 @@ DT_BIAS_LENGTH = _documented(
 OUT_SHAPE = _documented(
     "out-shape", ValueError, "`out` must have shape {(B, 1, HV, V)} (got out.shape={tuple(out.shape)})."
 )
-QKV_WIDTH = _documented(
-    "mixed-qkv-width", ValueError, "Invalid packed `mixed_qkv` last dim={mixed_qkv.shape[-1]} for HV={HV}, V={V}."
-)
+QKV_WIDTH = _documented("mixed-qkv-width", ValueError, "Invalid packed `mixed_qkv` last dim={C} for HV={HV}, V={V}.")
 EMPTY_HEADS = _documented(
     "empty-heads", ValueError, "`initial_state` must have sizes above 0 behind its slots (got HV={HV}, V={V}, K={K})."
 )

@@ -79,6 +79,7 @@ from ._replayssm_errors import (
 
 _DIMS = {
     "B": "rows of the batch, one new token each, padding rows included",
+    "C": "columns of a packed row: queries of all heads, then keys, then values",
     "H": "query heads on this rank, and as many key heads",
     "HV": "value heads on this rank, a multiple of H",
     "K": "head dim of queries and keys",
@@ -120,7 +121,7 @@ _STATE: list[Clause] = [
 ]
 _HEADS: list[Clause] = [
     shape("out", error=OUT_SHAPE),
-    let(qk=lambda mixed_qkv, HV, V: mixed_qkv.shape[-1] - HV * V),
+    let(qk=lambda C, HV, V: C - HV * V),
     require(lambda qk: qk > 0 and qk % 2 == 0, error=QKV_WIDTH, about="mixed_qkv"),
     let(q_dim=lambda qk: qk // 2),
     require(lambda K: K >= 1, error=EMPTY_HEADS, about="initial_state"),

@@ -10,7 +10,8 @@ from kda import assert_decodes, decode_inputs
 from tensorpact_kernels import fused_recurrent_kda_packed_decode, fused_recurrent_kda_replayssm_decode
 from tensorpact_kernels._launching import runs_on_hopper
 from tensorpact_kernels.replayssm.launch import StagedConfig, StreamedConfig, replayssm_decode_triton
-from tensorpact_kernels.replayssm.naive import naive_kda_recurrence, naive_packed_decode
+from tensorpact_kernels.replayssm.naive import naive_packed_decode
+from tensorpact_kernels.replayssm.recurrence import naive_kda_recurrence
 
 pytestmark = [
     pytest.mark.gpu,

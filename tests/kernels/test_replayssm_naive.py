@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tensorpact_kernels.replayssm.naive import (
-    naive_kda_recurrence,
     naive_packed_decode,
     naive_packed_decode_,
     naive_replayssm_decode,
     naive_replayssm_decode_,
 )
+from tensorpact_kernels.replayssm.recurrence import naive_kda_recurrence
 
 SLOTS, STEPS = 6, 26
 ROWS = [4, -1, 1, 3]

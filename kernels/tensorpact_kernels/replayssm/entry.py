@@ -23,7 +23,7 @@ NAMED = NamedAxes()
 
 @contract(REPLAYSSM_DECODE)
 def fused_recurrent_kda_replayssm_decode(
-    mixed_qkv: Annotated[Float[Tensor, "B 2*H*K+HV*V"], HALF_OR_SINGLE, DENSE],
+    mixed_qkv: Annotated[Float[Tensor, "B C"], HALF_OR_SINGLE, DENSE],
     a: Annotated[Float[Tensor, "B HV K"] | Float[Tensor, "B HV*K"], HALF_OR_SINGLE, Contiguous()],
     b: Annotated[Float[Tensor, "B HV"], HALF_OR_SINGLE, DENSE],
     A_log: Annotated[Float[Tensor, " HV"], FLOATING, DENSE],
@@ -111,7 +111,7 @@ def fused_recurrent_kda_replayssm_decode(
 
 @contract(PACKED_DECODE)
 def fused_recurrent_kda_packed_decode(
-    mixed_qkv: Annotated[Float[Tensor, "B 2*H*K+HV*V"], HALF_OR_SINGLE, DENSE],
+    mixed_qkv: Annotated[Float[Tensor, "B C"], HALF_OR_SINGLE, DENSE],
     a: Annotated[Float[Tensor, "B HV*K"], HALF_OR_SINGLE, DENSE],
     b: Annotated[Float[Tensor, "B HV"], HALF_OR_SINGLE, DENSE],
     A_log: Annotated[Float[Tensor, " HV"], FLOATING, DENSE],

@@ -1,4 +1,4 @@
-"""KDA decode in plain torch: what the Triton kernels are compared with, and the recurrence that both must equal.
+"""KDA decode in plain torch: what the Triton kernels are compared with.
 
 Half and float32 inputs are computed in float32 and float64 inputs in float64, so that upcasting gives the reference.
 A name that ends with an underscore writes into its arguments; the one without returns new tensors.
@@ -39,37 +39,6 @@ class _Tokens(NamedTuple):
     v: Tensor
     g: Tensor
     beta: Tensor
-
-
-def naive_kda_recurrence(
-    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
-    """Run the gated delta rule token by token over one sequence, as it stands in the paper.
-
-    Args:
-        q: Queries, ``[T, H, K]``.
-        k: Keys, ``[T, H, K]``.
-        v: Values, ``[T, HV, V]``; value head ``i`` belongs to key head ``i // (HV // H)``.
-        g: Natural log of the decay of each key channel, ``[T, HV, K]``.
-        beta: Write strengths, ``[T, HV]``.
-        state: State before the first token, ``[HV, V, K]``.
-        scale: Factor on the queries.
-
-    Returns:
-        Outputs ``[T, HV, V]`` and the state after the last token.
-    """
-    tokens, heads = v.shape[:2]
-    group = heads // k.shape[1]
-    out = torch.zeros_like(v)
-    state = state.clone()
-    for t in range(tokens):
-        for head in range(heads):
-            decayed = state[head] @ torch.diag(g[t, head].exp())
-            key = k[t, head // group]
-            correction = beta[t, head] * (v[t, head] - decayed @ key)
-            state[head] = decayed + torch.outer(correction, key)
-            out[t, head] = state[head] @ (q[t, head // group] * scale)
-    return out, state
 
 
 def kda_gate(a: Tensor, A_log: Tensor, dt_bias: Tensor, lower_bound: float | None) -> Tensor:
