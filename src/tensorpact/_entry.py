@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 import tensorpact._modes as modes
 
-from . import _guard
+from . import _guard, _observing
 from ._annotations import Signature, UnresolvedHintError, evaluate_hint, read_signature
 from ._classes import contract_dataclass
 from ._contract import Contract
@@ -28,6 +28,7 @@ from ._terms import Terms
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E", bound=BaseException | None)
 #: Whether ``TENSORPACT=off`` stood in the environment at import: decorators then return the function itself.
 disabled: bool = modes.current == modes.OFF
 
@@ -66,15 +67,20 @@ class Entry:
         self._function: weakref.ref[FunctionType] | None = None
         self._asks_hints = self.kind == "plain" and asks_hints(body)
         self._scoped: Callable[..., Any] | None = None
+        self._observer = _observing.current
+        if self._observer is not None:
+            self._observer.made(self)
 
     @property
     def called(self) -> Callable[..., Any]:
         """What a right call runs: the body, in a jaxtyping context of its own where it asks for one."""
         if not self._asks_hints:
-            return self.body
-        if self._scoped is None or getattr(self._scoped, "__wrapped__", None) is not self.body:
-            self._scoped = in_scope(self.body, self.terms)
-        return self._scoped
+            inner: Callable[..., Any] = self.body
+        else:
+            if self._scoped is None or getattr(self._scoped, "__wrapped__", None) is not self.body:
+                self._scoped = in_scope(self.body, self.terms)
+            inner = self._scoped
+        return inner if self._observer is None else self._observer.counted(self, inner)
 
     @property
     def ready(self) -> bool:
@@ -172,7 +178,13 @@ class Entry:
 
     def judge(self, arguments: tuple[Any, ...]) -> Exception | None:
         """The error of a call, by the interpreter of the language."""
-        return diagnose(self.terms, self.values(arguments))
+        return self._told(diagnose(self.terms, self.values(arguments)))
+
+    def _told(self, error: E) -> E:
+        """Tell the observer of an error, where there are both."""
+        if self._observer is not None and isinstance(error, Exception):
+            self._observer.broken(self, error)
+        return error
 
     def call_checked(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function as ``beartype`` mode does.
@@ -182,7 +194,7 @@ class Entry:
         """
         __tracebackhide__ = True
         values = self._bound(args, kwargs)
-        raise_error(self.reference.check(values, args, kwargs))
+        raise_error(self._told(self.reference.check(values, args, kwargs)))
         return self._checked_call(args, kwargs, values)
 
     def _checked_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], values: Mapping[str, Any]) -> Any:
