@@ -9,6 +9,9 @@ from typing import Any, cast
 
 from ._errors import ContractDefinitionError
 
+#: On the ``__init__`` of a contracted dataclass: the class whose fields it checks.
+_CHECKED = "__tensorpact_fields__"
+
 
 def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[Any], None]]) -> Any:
     """Check the annotated fields of a dataclass at the end of its ``__init__``, defaults included.
@@ -21,6 +24,8 @@ def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[An
         ContractDefinitionError: The class is no dataclass.
     """
     made: Callable[..., None] = cls.__init__
+    if getattr(made, _CHECKED, None) is cls:
+        return cls  # decorated twice
     if not dataclasses.is_dataclass(cast(object, cls)):
         raise ContractDefinitionError(
             f"{cls.__qualname__} is no dataclass: decorate its methods, or put @contract above @dataclass"
@@ -41,5 +46,6 @@ def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[An
         made(self, *args, **kwargs)
         check(self)
 
+    init.__dict__[_CHECKED] = cls
     cls.__init__ = init
     return cls

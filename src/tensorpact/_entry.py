@@ -50,12 +50,21 @@ class Entry:
         kind: What calling it gives.
         owner: Module and qualified name.
         check_returns: Whether the return annotation is checked in ``compiled`` mode.
+        hooked: Whether the import hook made it, so that a decorator written above may put its own in its place.
     """
 
-    def __init__(self, body: FunctionType, contract: Contract, check_returns: bool, local: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        body: FunctionType,
+        contract: Contract,
+        check_returns: bool,
+        local: Mapping[str, Any],
+        hooked: bool = False,
+    ) -> None:
         self.body = body
         self.contract = contract
         self.check_returns = check_returns
+        self.hooked = hooked
         self.kind: Kind = kind_of(body)
         self.owner = f"{body.__module__}.{body.__qualname__}"
         self._local: Mapping[str, Any] = local
@@ -257,6 +266,10 @@ class Entry:
         self._function = weakref.ref(made)
         return made
 
+    def makes(self, function: Any) -> bool:
+        """Whether a function is the one that stands for the body, and no wrapper that carries its attributes."""
+        return self._function is not None and self._function() is function
+
     def _dress(self, made: FunctionType) -> None:
         body = self.body
         made.__name__, made.__qualname__, made.__doc__ = body.__name__, body.__qualname__, body.__doc__
@@ -303,7 +316,12 @@ def entry_of(function: Any) -> Entry | None:
 
 
 def _decorate(
-    function: Any, contract: Contract | None, check_returns: bool, local: Mapping[str, Any], fields: bool = True
+    function: Any,
+    contract: Contract | None,
+    check_returns: bool,
+    local: Mapping[str, Any],
+    fields: bool = True,
+    hooked: bool = False,
 ) -> Any:
     if isinstance(function, (staticmethod, classmethod)):
         kind: Any = staticmethod if isinstance(function, staticmethod) else classmethod
@@ -317,7 +335,9 @@ def _decorate(
     if isinstance(function, type):
         if disabled or getattr(function, "__no_type_check__", False):
             return function
-        return contract_dataclass(function, lambda check: _decorate(check, contract, check_returns, local))
+        return contract_dataclass(
+            function, lambda check: _decorate(check, contract, check_returns, local, hooked=hooked)
+        )
     if not isinstance(function, FunctionType):
         raise ContractDefinitionError(f"{function!r} is no Python function")
     if getattr(function, "__no_type_check__", False):
@@ -327,6 +347,10 @@ def _decorate(
             )
         return function
     known = entry_of(function)
+    if known is not None and known.hooked and (contract is not None or check_returns > known.check_returns):
+        # Written by hand above the import hook: it replaces what the hook made, or checks a wrapper around that.
+        function = known.body if known.makes(function) else function
+        known = None
     if known is not None:
         if contract not in (None, known.contract) or check_returns > known.check_returns:
             raise ContractDefinitionError(
@@ -336,7 +360,7 @@ def _decorate(
     if disabled:
         return function
     made = contract or Contract(function.__name__, family=function.__module__.rpartition(".")[2])
-    entry = Entry(function, made, check_returns, local)
+    entry = Entry(function, made, check_returns, local, hooked)
     home, _, _ = function.__qualname__.rpartition(".")
     in_class = bool(home) and not home.endswith("<locals>")
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -371,8 +395,7 @@ def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
     """
     given = function if isinstance(function, Contract) else None
     frame = caller_frame(1)
-    # Seen from the body of a class without annotated names there are no fields to wait for, but for inherited ones.
-    fields = "__qualname__" not in frame.f_locals or bool(frame.f_locals.get("__annotations__"))
+    fields = _may_have_fields(frame)
     if function is None or given is not None:
 
         def decorate(inner: Any) -> Any:
@@ -380,6 +403,25 @@ def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
 
         return decorate
     return _decorate(function, None, check_returns, _visible(function, frame), fields)
+
+
+def contract_at(function: Any, frame: FrameType, check_returns: bool) -> Any:
+    """Contract a definition for the import hook.
+
+    Args:
+        function: The function or dataclass.
+        frame: Where it is defined.
+        check_returns: As in :func:`contract`.
+
+    Raises:
+        ContractDefinitionError: The annotations are wrong.
+    """
+    return _decorate(function, None, check_returns, _visible(function, frame), _may_have_fields(frame), hooked=True)
+
+
+def _may_have_fields(frame: FrameType) -> bool:
+    # Seen from the body of a class without annotated names there are no fields to wait for, but for inherited ones.
+    return "__qualname__" not in frame.f_locals or bool(frame.f_locals.get("__annotations__"))
 
 
 def _visible(function: Any, frame: FrameType) -> Mapping[str, Any]:
