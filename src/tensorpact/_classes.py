@@ -9,7 +9,9 @@ from typing import Any, cast
 
 from ._errors import ContractDefinitionError
 
-_CHECK = "__tensorpact_fields__"
+_CHECK = "__tensorpact_check__"
+#: On the ``__init__`` of a contracted dataclass: the class whose fields it checks.
+_CHECKED = "__tensorpact_fields__"
 
 
 def check_of(cls: type) -> Callable[[Any], None] | None:
@@ -29,6 +31,8 @@ def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[An
         ContractDefinitionError: The class is no dataclass.
     """
     made: Callable[..., None] = cls.__init__
+    if getattr(made, _CHECKED, None) is cls:
+        return cls  # decorated twice
     if not dataclasses.is_dataclass(cast(object, cls)):
         raise ContractDefinitionError(
             f"{cls.__qualname__} is no dataclass: decorate its methods, or put @contract above @dataclass"
@@ -49,6 +53,7 @@ def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[An
         made(self, *args, **kwargs)
         check(self)
 
+    init.__dict__[_CHECKED] = cls
     init.__dict__[_CHECK] = check
     follow: Callable[..., None] | None = getattr(cls, "__post_init__", None)
 

@@ -14,7 +14,7 @@ import torch
 
 import tensorpact._modes as modes
 
-from . import _guard
+from . import _guard, _observing
 from ._annotations import Signature, UnresolvedHintError, read_signature
 from ._classes import contract_dataclass
 from ._contract import Contract
@@ -32,6 +32,7 @@ from ._tracing import Facts, facts_of, proxy_among, told
 
 #: A function, or a dataclass: either comes back as what it was.
 F = TypeVar("F", bound=Callable[..., Any])
+E = TypeVar("E", bound=BaseException | None)
 #: Whether ``TENSORPACT=off`` stood in the environment at import: decorators then return the function itself.
 disabled: bool = modes.current == modes.OFF
 
@@ -53,12 +54,21 @@ class Entry:
         kind: What calling it gives.
         owner: Module and qualified name.
         check_returns: Whether the return annotation is checked in ``compiled`` mode.
+        hooked: Whether the import hook made it, so that a decorator written above may put its own in its place.
     """
 
-    def __init__(self, body: FunctionType, contract: Contract, check_returns: bool, local: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        body: FunctionType,
+        contract: Contract,
+        check_returns: bool,
+        local: Mapping[str, Any],
+        hooked: bool = False,
+    ) -> None:
         self.body = body
         self.contract = contract
         self.check_returns = check_returns
+        self.hooked = hooked
         self.kind: Kind = kind_of(body)
         self.owner = f"{body.__module__}.{body.__qualname__}"
         self._local: Mapping[str, Any] = local
@@ -70,15 +80,20 @@ class Entry:
         self._function: weakref.ref[FunctionType] | None = None
         self._asks_hints = self.kind == "plain" and asks_hints(body)
         self._scoped: Callable[..., Any] | None = None
+        self._observer = _observing.current
+        if self._observer is not None:
+            self._observer.made(self)
 
     @property
     def called(self) -> Callable[..., Any]:
         """What a right call runs: the body, in a jaxtyping context of its own where it asks for one."""
         if not self._asks_hints:
-            return self.body
-        if self._scoped is None or getattr(self._scoped, "__wrapped__", None) is not self.body:
-            self._scoped = in_scope(self.body, self.terms)
-        return self._scoped
+            inner: Callable[..., Any] = self.body
+        else:
+            if self._scoped is None or getattr(self._scoped, "__wrapped__", None) is not self.body:
+                self._scoped = in_scope(self.body, self.terms)
+            inner = self._scoped
+        return inner if self._observer is None else self._observer.counted(self, inner)
 
     @property
     def ready(self) -> bool:
@@ -185,7 +200,13 @@ class Entry:
         """The error of a call, by the interpreter of the language; none for what ``torch.fx`` hands over to trace."""
         if proxy_among(arguments) is not None:
             return None
-        return diagnose(self.terms, self.values(arguments))
+        return self._told(diagnose(self.terms, self.values(arguments)))
+
+    def _told(self, error: E) -> E:
+        """Tell the observer of an error, where there are both."""
+        if self._observer is not None and isinstance(error, Exception):
+            self._observer.broken(self, error)
+        return error
 
     def call_checked(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function as ``beartype`` mode does.
@@ -197,7 +218,7 @@ class Entry:
         values = self._bound(args, kwargs)
         if proxy_among((*args, *kwargs.values())) is not None:
             return self._leaf(args, kwargs)
-        raise_error(self.reference.check(values, args, kwargs))
+        raise_error(self._told(self.reference.check(values, args, kwargs)))
         return self._checked_call(args, kwargs, values)
 
     def forgive(self, *args: Any, **kwargs: Any) -> Any:
@@ -274,6 +295,10 @@ class Entry:
         self._dress(made)
         made.__dict__["__tensorpact__"] = self
         return made
+
+    def makes(self, function: Any) -> bool:
+        """Whether a function is the one that stands for the body, and no wrapper that carries its attributes."""
+        return self._function is not None and self._function() is function
 
     def _dress(self, made: FunctionType) -> None:
         body = self.body
@@ -352,7 +377,12 @@ def entry_of(function: Any) -> Entry | None:
 
 
 def _decorate(
-    function: Any, contract: Contract | None, check_returns: bool, local: Mapping[str, Any], fields: bool = True
+    function: Any,
+    contract: Contract | None,
+    check_returns: bool,
+    local: Mapping[str, Any],
+    fields: bool = True,
+    hooked: bool = False,
 ) -> Any:
     if isinstance(function, (staticmethod, classmethod)):
         kind: Any = staticmethod if isinstance(function, staticmethod) else classmethod
@@ -366,7 +396,9 @@ def _decorate(
     if isinstance(function, type):
         if disabled or getattr(function, "__no_type_check__", False):
             return function
-        return contract_dataclass(function, lambda check: _decorate(check, contract, check_returns, local))
+        return contract_dataclass(
+            function, lambda check: _decorate(check, contract, check_returns, local, hooked=hooked)
+        )
     if not isinstance(function, FunctionType):
         raise ContractDefinitionError(f"{function!r} is no Python function")
     if getattr(function, "__no_type_check__", False):
@@ -376,6 +408,10 @@ def _decorate(
             )
         return function
     known = entry_of(function)
+    if known is not None and known.hooked and (contract is not None or check_returns > known.check_returns):
+        # Written by hand above the import hook: it replaces what the hook made, or checks a wrapper around that.
+        function = known.body if known.makes(function) else function
+        known = None
     if known is not None:
         if contract not in (None, known.contract) or check_returns > known.check_returns:
             raise ContractDefinitionError(
@@ -385,7 +421,7 @@ def _decorate(
     if disabled:
         return function
     made = contract or Contract(function.__name__, family=function.__module__.rpartition(".")[2])
-    entry = Entry(function, made, check_returns, local)
+    entry = Entry(function, made, check_returns, local, hooked)
     home, _, _ = function.__qualname__.rpartition(".")
     in_class = bool(home) and not home.endswith("<locals>")
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -418,8 +454,7 @@ def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
     """
     given = function if isinstance(function, Contract) else None
     frame = caller_frame(1)
-    # Seen from the body of a class without annotated names there are no fields to wait for, but for inherited ones.
-    fields = "__qualname__" not in frame.f_locals or bool(frame.f_locals.get("__annotations__"))
+    fields = _may_have_fields(frame)
     if function is None or given is not None:
 
         def decorate(inner: Any) -> Any:
@@ -427,6 +462,25 @@ def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
 
         return decorate
     return _decorate(function, None, check_returns, _visible(function, frame), fields)
+
+
+def contract_at(function: Any, frame: FrameType, check_returns: bool) -> Any:
+    """Contract a definition for the import hook.
+
+    Args:
+        function: The function or dataclass.
+        frame: Where it is defined.
+        check_returns: As in :func:`contract`.
+
+    Raises:
+        ContractDefinitionError: The annotations are wrong.
+    """
+    return _decorate(function, None, check_returns, _visible(function, frame), _may_have_fields(frame), hooked=True)
+
+
+def _may_have_fields(frame: FrameType) -> bool:
+    # Seen from the body of a class without annotated names there are no fields to wait for, but for inherited ones.
+    return "__qualname__" not in frame.f_locals or bool(frame.f_locals.get("__annotations__"))
 
 
 def _visible(function: Any, frame: FrameType) -> Mapping[str, Any]:
