@@ -142,6 +142,8 @@ def about(form: Form, kind: str) -> list[list[str]]:
 def test_what_is_called_exchangeable_passes_when_exchanged(prefill_arguments: dict[str, Any]):
     made = entry("sparse_attn_v4_paged_prefill")
     pairs = about(form_of("sparse_attn_v4_paged_prefill"), "exchanged")
+    # As many entries as offsets would hide a difference.
+    prefill_arguments["kv_indices_prefix"] = torch.zeros(5, dtype=torch.int32)
     assert ["kv_indptr_prefix", "kv_indptr_extend"] in pairs
     for one, other in pairs:
         changed = {**prefill_arguments, one: prefill_arguments[other], other: prefill_arguments[one]}

@@ -89,6 +89,7 @@ _INTEGERS = {
     torch.uint64,
     torch.bool,
 }
+_GROUPS = {"no_overlap", "together", "needs", "exclusive"}
 _EQUALITIES = {"same_dtype", "same_device"}
 _Found = Iterator[tuple[str, Iterable[str], str]]
 
@@ -164,9 +165,9 @@ def _told_apart(names: list[str], terms: Terms) -> bool:
 
 def _alone(clause: Clause, names: list[str]) -> bool:
     """Whether a clause adds a statement about some of several parameters but not all; plain equalities left out."""
-    adds = {"no_overlap", "together", "needs", "exclusive"} | (set() if clause.when is None else _EQUALITIES)
+    adds = clause.verb in _GROUPS or (clause.verb in _EQUALITIES and clause.when is not None)
     some = set(clause.names) & set(names)
-    return clause.verb in adds and bool(some) and some != set(names)
+    return adds and bool(some) and some != set(names)
 
 
 def _equal(terms: Terms) -> list[set[str]]:
