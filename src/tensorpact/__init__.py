@@ -8,8 +8,6 @@ import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .integrations import install_import_hook
-
 if TYPE_CHECKING:
     from ._axis_names import axis_names, name_axes
     from ._contract import Contract
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     )
     from ._explain import explain
     from ._modes import backend, enforcement, use_backend
+    from .integrations import install_import_hook
 
 __all__ = [
     "ArgumentInfo",
@@ -58,7 +57,7 @@ _HOMES = {
     "enforcement": "_modes",
     "use_backend": "_modes",
 }
-_MODULES = ("clauses", "constraints", "dtypes", "testing")
+_MODULES = ("clauses", "constraints", "dtypes", "integrations", "testing")
 
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for one of these
@@ -66,6 +65,9 @@ if not TYPE_CHECKING:  # a type checker would take every misspelt name for one o
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
             return importlib.import_module(f"{__name__}.{name}")
+        if name == "install_import_hook":
+            # By itself: the hook has to be there before what the engine loads, and needs none of it.
+            return importlib.import_module(f"{__name__}.integrations").install_import_hook
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         # Each class made here lets the collector walk all that torch has just made: three quarters of the import.

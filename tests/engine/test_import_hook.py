@@ -163,7 +163,10 @@ class TestContracts:
 
     @pytest.mark.parametrize("text", ["", '"""Nothing but a docstring."""\n', "from __future__ import annotations\n"])
     def test_a_module_without_definitions(self, packages: Packages, text: str) -> None:
-        assert packages.load(text, head="").__name__ == "hooked_mod"
+        packages.write("hooked_mod.py", text, head="")
+        with install_import_hook("hooked_mod") as hook:
+            importlib.import_module("hooked_mod")
+        assert (hook.contracts, hook.missing) == ({"hooked_mod": 0}, ())
 
     def test_dataclasses(self, packages: Packages) -> None:
         module = packages.load("""

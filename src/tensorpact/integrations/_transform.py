@@ -24,22 +24,25 @@ def instrument(tree: ast.Module, check_returns: bool) -> ast.Module:
     """
     _Instrument().visit(tree)
     place = 0
-    for place, statement in enumerate(tree.body):
-        is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-        if not ((place == 0 and is_text) or future):
-            break
-    else:
-        return tree  # nothing but a docstring
+    while place < len(tree.body) and _stays_first(tree.body[place], place):
+        place += 1
     made = ast.parse(
         f"from tensorpact.integrations._hooked import ModuleHook as {HOOK}\n"
         f"{HOOK} = {HOOK}(__name__, {check_returns!r})\n"
     ).body
-    for statement in made:
-        for node in ast.walk(statement):
-            ast.copy_location(node, tree.body[place])
+    if place < len(tree.body):
+        for statement in made:
+            for node in ast.walk(statement):
+                ast.copy_location(node, tree.body[place])
     tree.body[place:place] = made
     return tree
+
+
+def _stays_first(statement: ast.stmt, place: int) -> bool:
+    """Whether a statement is the docstring or an import from ``__future__``."""
+    if isinstance(statement, ast.ImportFrom):
+        return statement.module == "__future__"
+    return place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _of_hook(method: str, *arguments: ast.expr, at: ast.AST) -> ast.Call:
