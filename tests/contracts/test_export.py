@@ -96,8 +96,10 @@ def test_the_validation_code_rejects_the_failing_example(record: dict[str, Any],
     with pytest.raises(ContractViolation) as caught:
         exec(page.example("Example that fails"), {})
     # Several entry points may raise the error; the example is of one of them.
-    form = next(f for f in FORMS if f["entryPoint"] == caught.value.entry_point.rpartition(".")[2])
-    code = validation_code(form, record["slug"])
+    form = next((f for f in FORMS if f["entryPoint"] == caught.value.entry_point.rpartition(".")[2]), None)
+    # What a backend promises inside, such as the shape that a vendor operator returns, no caller can assert.
+    code = None if form is None else validation_code(form, record["slug"])
+    assert form is not None or record["validationCode"] is None
     if code is not None:
         assert eval(code, {"torch": torch}, arguments_of(caught.value)) is False
 

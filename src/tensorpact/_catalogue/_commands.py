@@ -103,3 +103,38 @@ def export(
     except (ImportError, OSError, ContractDefinitionError) as bad:
         raise _refuse(bad) from bad
     _say(f"{len(files)} files in {out}")
+
+
+@app.command()
+def diff(
+    old: Annotated[
+        Path, typer.Argument(metavar="OLD", help="describe --json, contracts.jsonl, or an export's folder.")
+    ],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The same of the later version.")],
+    allow: Annotated[
+        Literal["none", "patch", "minor", "major"], typer.Option(help="The largest step that ends with exit code 0.")
+    ] = "minor",
+    as_json: Annotated[bool, typer.Option("--json", help="Verdict and changes as one JSON object.")] = False,
+) -> None:
+    """Compare two versions of contracts; exit code 1 where the change is larger than allowed.
+
+    loosened and added ask for a minor version, tightened and removed for a major one, reworded for a patch.
+    """
+    from dataclasses import asdict
+
+    from ._diff import LEVELS, NotAContractError, read_forms, verdict
+    from ._diff import diff as run
+
+    try:
+        changes = run(read_forms(old), read_forms(new))
+    except (OSError, NotAContractError) as bad:
+        raise _refuse(bad) from bad
+    level = verdict(changes)
+    if as_json:
+        _say(json.dumps({"version": 1, "verdict": level, "changes": [asdict(c) for c in changes]}, indent=2))
+    else:
+        for c in changes:
+            _say(f"{c.entry_point}: {c.kind} ({c.level}): {c.text}")
+        _say(f"verdict: {level}")
+    if LEVELS.index(level) > LEVELS.index(allow):
+        raise typer.Exit(1)
