@@ -7,7 +7,7 @@ _collecting = gc.isenabled()
 gc.disable()
 try:
     from ._contract import Contract
-    from ._entry import contract
+    from ._decorator import contract
     from ._errors import (
         ArgumentInfo,
         Binding,

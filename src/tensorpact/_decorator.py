@@ -1,0 +1,111 @@
+"""The decorator, on functions, methods of every kind, properties and dataclasses."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from types import FrameType, FunctionType
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+import tensorpact._modes as modes
+
+from ._annotations import UnresolvedHintError
+from ._classes import contract_dataclass
+from ._contract import Contract
+from ._entry import Entry, entry_of
+from ._errors import ContractDefinitionError
+from ._frames import caller_frame
+from ._hints import annotations_of, holds_text
+
+P = ParamSpec("P")
+R = TypeVar("R")
+#: Whether ``TENSORPACT=off`` stood in the environment at import: decorators then return the function itself.
+disabled: bool = modes.current == modes.OFF
+
+
+def _decorate(
+    function: Any, contract: Contract | None, check_returns: bool, local: Mapping[str, Any], fields: bool = True
+) -> Any:
+    if isinstance(function, (staticmethod, classmethod)):
+        kind: Any = staticmethod if isinstance(function, staticmethod) else classmethod
+        return kind(_decorate(cast(Any, function).__func__, contract, check_returns, local, fields))
+    if isinstance(function, property):
+        parts = [
+            None if f is None else _decorate(f, contract, check_returns, local, fields)
+            for f in (function.fget, function.fset, function.fdel)
+        ]
+        return property(*parts, doc=function.__doc__)
+    if isinstance(function, type):
+        if getattr(function, "__no_type_check__", False):
+            return function
+        return contract_dataclass(function, lambda check: _decorate(check, contract, check_returns, local))
+    if not isinstance(function, FunctionType):
+        raise ContractDefinitionError(f"{function!r} is no Python function")
+    if getattr(function, "__no_type_check__", False):
+        if contract is not None:
+            raise ContractDefinitionError(
+                f"{function.__qualname__} has a contract and @no_type_check; it is one of them"
+            )
+        return function
+    known = entry_of(function)
+    if known is not None:
+        if contract not in (None, known.contract) or check_returns > known.check_returns:
+            raise ContractDefinitionError(
+                f"{function.__qualname__} has a contract already; give all of it to one decorator"
+            )
+        return function
+    if disabled:
+        return function
+    made = contract or Contract(function.__name__, family=function.__module__.rpartition(".")[2])
+    entry = Entry(function, made, check_returns, local)
+    home, _, _ = function.__qualname__.rpartition(".")
+    in_class = bool(home) and not home.endswith("<locals>")
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    if in_class and names[:1] == ("self",):
+        entry.rehearse(may_have_fields=fields)
+    else:
+        # A hint may name what the module defines further down: the first call looks again, and fails loudly.
+        with contextlib.suppress(UnresolvedHintError):
+            entry.read()
+    return entry.function()
+
+
+@overload
+def contract(function: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
+def contract(
+    contract: Contract | None = None, /, *, check_returns: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
+    """Enforce the annotations of a function, and a contract where one is given.
+
+    Args:
+        function: The function, or a :class:`Contract` (the result is then a decorator).
+        check_returns: Check the return annotation in ``compiled`` mode too.
+
+    Raises:
+        ContractDefinitionError: The annotations or the contract are wrong.
+    """
+    given = function if isinstance(function, Contract) else None
+    frame = caller_frame(1)
+    # Seen from the body of a class without annotated names there are no fields to wait for, but for inherited ones.
+    fields = "__qualname__" not in frame.f_locals or bool(frame.f_locals.get("__annotations__"))
+    if function is None or given is not None:
+
+        def decorate(inner: Any) -> Any:
+            return _decorate(inner, given, check_returns, _visible(inner, frame), fields)
+
+        return decorate
+    return _decorate(function, None, check_returns, _visible(function, frame), fields)
+
+
+def _visible(function: Any, frame: FrameType) -> Mapping[str, Any]:
+    """Names of the function or class around a definition, kept only while a string annotation may need them."""
+    inner = getattr(function, "__func__", function)
+    annotations = annotations_of(inner)
+    around, name = frame.f_code.co_qualname, getattr(inner, "__qualname__", "")
+    if not any(holds_text(a) for a in annotations.values()) or frame.f_locals is frame.f_globals:
+        return {}
+    return dict(frame.f_locals) if name.startswith((f"{around}.<locals>.", f"{around}.")) else {}
