@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._axis_names import axis_names, name_axes
     from ._contract import Contract
-    from ._entry import contract
+    from ._decorator import contract
     from ._errors import (
         ArgumentInfo,
         Binding,
@@ -46,7 +46,7 @@ _HOMES = {
     "axis_names": "_axis_names",
     "name_axes": "_axis_names",
     "Contract": "_contract",
-    "contract": "_entry",
+    "contract": "_decorator",
     "ArgumentInfo": "_errors",
     "Binding": "_errors",
     "ContractDefinitionError": "_errors",

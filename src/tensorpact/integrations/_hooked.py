@@ -72,7 +72,7 @@ class ModuleHook:
         def decorate(function: Any) -> Any:
             if not isinstance(function, FunctionType) or not function.__annotations__ or _is_device_code(function):
                 return function
-            from tensorpact._entry import contract_at
+            from tensorpact._decorator import contract_at
 
             made = contract_at(function, caller_frame(1), self.check_returns)
             if made is not function:
@@ -94,7 +94,7 @@ class ModuleHook:
             fresh = dataclasses.is_dataclass(cast(object, cls)) and "__dataclass_fields__" in own and "__init__" in own
             if not fresh or name in self._left_alone | self._by_hand or not own.get("__annotations__"):
                 return cls
-            from tensorpact._entry import contract_at
+            from tensorpact._decorator import contract_at
 
             before = own["__init__"]
             cls = contract_at(cls, caller_frame(1), self.check_returns)
