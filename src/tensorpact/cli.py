@@ -248,8 +248,9 @@ def _show_markdown(text: str, unstyled: bool = False, wrong: bool = False) -> No
 @app.command()
 def explain(
     query: Annotated[
-        list[str], typer.Argument(metavar="SLUG|TEXT|ID", help="Slug, pasted message, record id; - reads stdin.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="[SLUG|TEXT|ID]", help="Slug, pasted message, record id; - or nothing reads stdin."),
+    ] = None,
     module: Annotated[
         list[str] | None, typer.Option("--module", metavar="MODULE", help="Where contracts are; may be repeated.")
     ] = None,
@@ -257,7 +258,9 @@ def explain(
     """Find a documented error and print its page."""
     from ._catalogue import explain_text
 
-    asked = sys.stdin.read() if query == ["-"] else " ".join(query)
+    if not query and sys.stdin.isatty():
+        raise _refuse("nothing to explain: name a slug, an id or a message, or pipe a traceback in")
+    asked = sys.stdin.read() if query in (None, [], ["-"]) else " ".join(query)
     code, text = explain_text(asked, list(module or ()))
     _show_markdown(text, wrong=code != 0)
     if code:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import tensorpact_kernels
 from tensorpact import ContractViolation, DocumentedError
-from tensorpact._catalogue import load
+from tensorpact._catalogue import explain_text, load
 from tensorpact._catalogue._check import check, pattern_faults
 from tensorpact._catalogue._checks import validation_code
 from tensorpact._catalogue._export import export, items, records
@@ -269,8 +269,8 @@ def test_a_malformed_removed_page_is_refused(tmp_path: Path, line: str):
         removed_in(tmp_path)
 
 
-def test_a_removed_error_is_exported_and_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tensorpact._catalogue._export.removed_pages", lambda modules: [GONE])
+def test_a_removed_error_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tensorpact._catalogue._export.removed_pages", lambda records: [GONE])
     export(tmp_path, False)
     told = json.loads((tmp_path / f"api/errors/{GONE.id}.json").read_text(encoding="utf-8"))
     assert told["removed"] == {"id": GONE.id, "slug": "three", "removedIn": "0.2.0", "replacedBy": "one"}
@@ -278,11 +278,27 @@ def test_a_removed_error_is_exported_and_explained(tmp_path: Path, monkeypatch: 
     assert [gone["slug"] for gone in index["removed"]] == ["three"]
 
 
+@pytest.mark.parametrize("query", ["three", GONE.id, f" {GONE.id.upper()}\n", f"/api/errors/{GONE.id}.json"])
+def test_a_removed_error_is_explained(query: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tensorpact._catalogue._explain.removed_pages", lambda records: [GONE])
+    code, text = explain_text(query)
+    assert code == 0
+    assert text.startswith(f"# three\n\nRecord `{GONE.id}`, not raised since version 0.2.0.\n")
+    assert text.endswith("\nRaised in its place: `one`.\n\nIt is one now.\n")
+    assert explain_text("thre")[0] == 1
+
+
+def test_a_live_error_comes_before_a_removed_one(monkeypatch: pytest.MonkeyPatch):
+    old = Removed(GONE.id, "head-dim-mismatch", "f", "0.2.0", None, "Old.\n")
+    monkeypatch.setattr("tensorpact._catalogue._explain.removed_pages", lambda records: [old])
+    assert explain_text("head-dim-mismatch")[1].startswith("# head-dim-mismatch\n\n`RuntimeError`")
+
+
 def test_a_list_with_a_line_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from tensorpact import ContractDefinitionError
 
     (tmp_path / "ids.txt").write_text(f"{'0' * 16} f/one\n{'0' * 16} f/two\n", encoding="utf-8")
-    monkeypatch.setattr("tensorpact._catalogue._ids._folder", lambda package: tmp_path)
+    monkeypatch.setattr("tensorpact._catalogue._ids.folder_of", lambda package: tmp_path)
     with pytest.raises(ContractDefinitionError, match="each id once"):
         listed("p")
 

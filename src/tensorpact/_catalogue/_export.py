@@ -60,7 +60,7 @@ def export(directory: Path, as_lines: bool, modules: Iterable[str] = ()) -> list
     """
     named = tuple(modules)
     made, forms = records(named)
-    gone = removed_pages(named)
+    gone = removed_pages(load(named))
     version = _now()
     files: dict[Path, str] = {}
     if as_lines:

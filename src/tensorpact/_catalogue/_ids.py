@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 
 from tensorpact._errors import ContractDefinitionError
 
-from ._records import Record, load
+from ._records import Record
 
 LIST = "ids.txt"
 _LINE = re.compile(r"([0-9a-f]{16}) ([a-z0-9_]+)/([a-z0-9-]+)")
@@ -41,7 +41,7 @@ def listed(package: str) -> dict[str, tuple[str, str]] | None:
     Raises:
         ContractDefinitionError: A line is malformed, or an id stands twice.
     """
-    file = _folder(package) / LIST
+    file = folder_of(package) / LIST
     if not file.is_file():
         return None
     found: dict[str, tuple[str, str]] = {}
@@ -60,13 +60,13 @@ def packages_of(records: Iterable[Record]) -> list[str]:
     return list(dict.fromkeys(p for r in records if (p := r.error.module.rpartition(".")[0])))
 
 
-def removed_pages(modules: Iterable[str] = ()) -> list[Removed]:
-    """Pages of the errors that are no longer raised, of every package that some modules' errors live in.
+def removed_pages(records: Iterable[Record]) -> list[Removed]:
+    """Pages of the errors that are no longer raised, of every package that defines some of a catalogue.
 
     Raises:
         ContractDefinitionError: A page is malformed.
     """
-    return [page for package in packages_of(load(modules)) for page in removed_in(_folder(package))]
+    return [page for package in packages_of(records) for page in removed_in(folder_of(package))]
 
 
 def removed_in(folder: Traversable) -> list[Removed]:
@@ -105,7 +105,7 @@ def id_faults(records: tuple[Record, ...]) -> list[str]:
         if known is None:
             continue
         mine = [r for r in records if r.error.module.rpartition(".")[0] == package]
-        faults += faults_of({r.id: (r.error.family, r.error.slug) for r in mine}, known, removed_in(_folder(package)))
+        faults += faults_of({r.id: (r.error.family, r.error.slug) for r in mine}, known, removed_in(folder_of(package)))
     return faults
 
 
@@ -133,5 +133,6 @@ def faults_of(
     return faults
 
 
-def _folder(package: str) -> Traversable:
+def folder_of(package: str) -> Traversable:
+    """Folder of a package's pages."""
     return files(package) / "errors"
