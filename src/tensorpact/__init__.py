@@ -1,14 +1,17 @@
-"""Runtime tensor contracts: annotations enforced at call time, failures raised as documented errors."""
+"""Runtime tensor contracts: annotations enforced at call time, failures raised as documented errors.
+
+The engine, and torch with it, is loaded when a name of it is first asked for: the pytest plugin costs nothing in a
+session without contracts.
+"""
 
 import gc
+import importlib
+from typing import TYPE_CHECKING, Any
 
-# Each class made here lets the collector walk all the objects that torch has just made: three quarters of the import.
-_collecting = gc.isenabled()
-gc.disable()
-try:
+if TYPE_CHECKING:
     from ._axis_names import axis_names, name_axes
     from ._contract import Contract
-    from ._entry import contract
+    from ._decorator import contract
     from ._errors import (
         ArgumentInfo,
         Binding,
@@ -18,9 +21,7 @@ try:
     )
     from ._explain import explain
     from ._modes import backend, enforcement, use_backend
-finally:
-    if _collecting:
-        gc.enable()
+    from .integrations import install_import_hook
 
 __all__ = [
     "ArgumentInfo",
@@ -34,8 +35,56 @@ __all__ = [
     "contract",
     "enforcement",
     "explain",
+    "install_import_hook",
     "name_axes",
     "use_backend",
 ]
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "axis_names": "_axis_names",
+    "name_axes": "_axis_names",
+    "Contract": "_contract",
+    "contract": "_decorator",
+    "ArgumentInfo": "_errors",
+    "Binding": "_errors",
+    "ContractDefinitionError": "_errors",
+    "ContractViolation": "_errors",
+    "DocumentedError": "_errors",
+    "explain": "_explain",
+    "backend": "_modes",
+    "enforcement": "_modes",
+    "use_backend": "_modes",
+}
+_MODULES = ("clauses", "constraints", "dtypes", "integrations", "testing")
+
+
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for one of these
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return importlib.import_module(f"{__name__}.{name}")
+        if name == "install_import_hook":
+            # By itself: the hook has to be there before what the engine loads, and needs none of it.
+            return importlib.import_module(f"{__name__}.integrations").install_import_hook
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Each class made here lets the collector walk all that torch has just made: three quarters of the import.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            found = {
+                public: getattr(importlib.import_module(f"{__name__}.{home}"), public)
+                for public, home in _HOMES.items()
+            }
+        finally:
+            if collecting:
+                gc.enable()
+        # All at once, so that a tracer sees plain attributes.
+        globals().update(found)
+        return found[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

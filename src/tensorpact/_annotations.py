@@ -3,7 +3,6 @@
 import functools
 import inspect
 import re
-import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, cast
@@ -13,6 +12,7 @@ from jaxtyping import Complex, Float
 
 from ._dims import Dim, DimKind, parse_shape
 from ._errors import ContractDefinitionError
+from ._frames import closed_over
 from ._hints import evaluate_hint, is_none, is_tensor_hint, members, signature_of
 from ._items import is_nested, starred_hint
 from .constraints import Constraint, NamedAxes, OneOf, SameDtype
@@ -277,11 +277,9 @@ def read_signature(
         ContractDefinitionError: A hint cannot be resolved or is wrong.
     """
     signature = signature_of(function)
-    cells = getattr(function, "__closure__", None) or ()
-    closure = {n: c.cell_contents for n, c in zip(function.__code__.co_freevars, cells, strict=True) if _filled(c)}
     # Of a generic class, the names in its square brackets are known inside it.
     generic = (*local.get("__type_params__", ()), *getattr(function, "__type_params__", ()))
-    scope = {**local, **closure, **{t.__name__: t for t in generic}}
+    scope = {**local, **closed_over(function), **{t.__name__: t for t in generic}}
 
     def resolve(name: str, hint: Any) -> Any:
         try:
@@ -303,14 +301,6 @@ def read_signature(
             parameters += [read_hint(f"{name}.{f}", resolve(f, h), owner) for f, h in fields.items()]
     returns = resolve("the return value", signature.return_annotation)
     return Signature(owner, tuple(parameters), returns)
-
-
-def _filled(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - reading an empty cell raises
-    except ValueError:
-        return False
-    return True
 
 
 def array_dtype(array: Any) -> str:

@@ -1,7 +1,6 @@
 """One call looked at: its bindings, and whether each obligation holds, is broken or cannot be told."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,63 +11,9 @@ from ._errors import ContractDefinitionError
 from ._fitting import Size, broadcastable, fits, form_fits, has_no_sizes, is_array, is_one, is_sharded
 from ._terms import Axis, Obligation, Terms
 from ._types import describe_hint
+from ._verdicts import Broken, Status, Unknown, odd_tensor, scalar_text, unequal_dtype
 from ._wording import axes_text, axis_text, rank_text, sizes_text
 from .constraints import OneOf, SameDtype, has_strides
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """Something that does not hold.
-
-    Attributes:
-        names: Parameters at fault.
-        reason: The default text.
-        documented: Class of the default error.
-        axis: The conflicting axis of the first parameter, where there is one.
-        dim: The dim in conflict.
-    """
-
-    names: tuple[str, ...]
-    reason: str
-    documented: type[Exception] = ValueError
-    axis: int | None = None
-    dim: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Something that cannot be told.
-
-    Attributes:
-        because: Broken obligations underneath; none where only an absent optional argument is to blame.
-    """
-
-    because: tuple[Obligation, ...] = ()
-
-
-Status = Broken | Unknown | None
-
-
-def _scalar_text(value: Any) -> str:
-    """A scalar behind the name of its class; nothing for any other value."""
-    if not isinstance(value, (bool, int, float, str)):
-        return ""
-    shown = repr(value)
-    return f" {shown if len(shown) <= 40 else f'{shown[:40]}…'}"
-
-
-def _odd_tensor(name: str, value: Any) -> str:
-    """Why a tensor is none that the annotation means."""
-    if has_no_sizes(value):
-        return "is a nested tensor of layout torch.strided, which has no sizes; layout=torch.jagged has"
-    local = f"`{name}.to_local()` of shape {list(value.to_local().shape)}"
-    whole = "or annotate the whole with the class DTensor"
-    return f"is a DTensor, {list(value.shape)} over all devices; pass the local shard, {local}, {whole}"
-
-
-def unequal_dtype(name: str, dtype: Any, first: str, wanted: Any) -> Broken:
-    """What is broken where two tensors should have one dtype."""
-    return Broken((name,), f"{name}: dtype is {dtype}, but {first} has {wanted}", TypeError)
 
 
 class Call:
@@ -293,11 +238,11 @@ class Call:
         if checks.other is not None and checks.other(value):
             return None
         if parameter.tensor is not None and (is_sharded(value) or has_no_sizes(value)):
-            return Broken((parameter.name,), f"{parameter.name}: {_odd_tensor(parameter.name, value)}", TypeError)
+            return Broken((parameter.name,), f"{parameter.name}: {odd_tensor(parameter.name, value)}", TypeError)
         item = checks.other.wrong_item(value) if checks.other is not None else None
         if item is not None:
             suffix, hint, found = item
-            shown = f"{type(found).__name__}{_scalar_text(found)}"
+            shown = f"{type(found).__name__}{scalar_text(found)}"
             text = f"{parameter.name}{suffix}: expected {describe_hint(hint)}, got {shown}"
             return Broken((parameter.name,), text, TypeError)
         wanted: list[str] = []
@@ -311,7 +256,7 @@ class Call:
             wanted.append("None")
         got = "None" if value is None else f"{type(value).__name__}"
         if parameter.tensor is None:
-            got += _scalar_text(value)
+            got += scalar_text(value)
         return Broken((parameter.name,), f"{parameter.name}: expected {' or '.join(wanted)}, got {got}", TypeError)
 
     def _dtype(self, obligation: Obligation) -> Status:

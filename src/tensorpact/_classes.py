@@ -1,4 +1,4 @@
-"""Contracts on dataclasses: the fields of an object share one scope and are looked at when it is made."""
+"""Contracts on dataclasses: the fields of an object share one scope, are looked at when it is made, and by methods."""
 
 import dataclasses
 import functools
@@ -8,8 +8,11 @@ from types import FunctionType
 from typing import Any, cast
 
 from ._errors import ContractDefinitionError
+from ._hints import annotations_of, evaluate_hint, holds_text
 
-_CHECK = "__tensorpact_fields__"
+_CHECK = "__tensorpact_check__"
+#: On the ``__init__`` of a contracted dataclass: the class whose fields it checks.
+_CHECKED = "__tensorpact_fields__"
 
 
 def check_of(cls: type) -> Callable[[Any], None] | None:
@@ -29,6 +32,8 @@ def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[An
         ContractDefinitionError: The class is no dataclass.
     """
     made: Callable[..., None] = cls.__init__
+    if getattr(made, _CHECKED, None) is cls:
+        return cls  # decorated twice
     if not dataclasses.is_dataclass(cast(object, cls)):
         raise ContractDefinitionError(
             f"{cls.__qualname__} is no dataclass: decorate its methods, or put @contract above @dataclass"
@@ -49,6 +54,7 @@ def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[An
         made(self, *args, **kwargs)
         check(self)
 
+    init.__dict__[_CHECKED] = cls
     init.__dict__[_CHECK] = check
     follow: Callable[..., None] | None = getattr(cls, "__post_init__", None)
 
@@ -63,3 +69,21 @@ def contract_dataclass(cls: Any, decorate: Callable[[FunctionType], Callable[[An
     cls.__init__ = init
     cls.__post_init__ = post_init
     return cls
+
+
+def fields_of(cls: type, body: FunctionType) -> dict[str, Any] | None:
+    """Annotated dataclass fields of the class that a method belongs to."""
+    if body.__name__ in ("__init__", "__new__"):
+        return None
+    home = body.__qualname__.rpartition(".")[0]
+    owner = next((c for c in cls.__mro__ if c.__qualname__ == home and c.__module__ == body.__module__), cls)
+    if not dataclasses.is_dataclass(owner):
+        return None
+    return {f.name: _field_hint(owner, f.name, f.type) for f in dataclasses.fields(owner)}
+
+
+def _field_hint(owner: type, name: str, hint: Any) -> Any:
+    """A field's annotation, text evaluated in the module of the class that has the field."""
+    home = next((c for c in owner.__mro__ if name in annotations_of(c)), owner)
+    scope = vars(sys.modules[home.__module__])
+    return evaluate_hint(hint, scope, {}) if holds_text(hint) and home is not owner else hint

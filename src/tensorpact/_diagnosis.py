@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ._axis_names import axis_names
-from ._call import Broken, Call
+from ._call import Call
 from ._errors import ArgumentInfo, Binding, ContractViolation, DocumentedError, violation_class
 from ._evaluation import Violation, apply_rule, first_violation
 from ._expansion import expand_call
@@ -18,6 +18,7 @@ from ._rendering import WIDTH, Conflict, Facts, Table, table_of
 from ._suggestions import suggest
 from ._terms import Axis, Terms
 from ._trial import against_of, broken_obligation, point_of
+from ._verdicts import Broken
 from .clauses import Let, Require, SameDim, lambda_parameters
 
 

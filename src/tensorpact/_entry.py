@@ -1,28 +1,22 @@
-"""The decorator: a function, its contract and its guard."""
+"""A contracted function: its contract, its guard, and the ways of calling it."""
 
-import contextlib
-import dataclasses
 import inspect
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from types import FrameType, FunctionType
-from typing import Any, NamedTuple, TypeVar, cast, overload
+from types import FunctionType
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 
-import tensorpact._modes as modes
-
-from . import _guard
+from . import _guard, _observing
 from ._annotations import Signature, UnresolvedHintError, read_signature
-from ._classes import contract_dataclass
+from ._classes import fields_of
 from ._contract import Contract
 from ._diagnosis import diagnose
 from ._errors import ContractDefinitionError
-from ._frames import caller_frame
 from ._guard import GuardPlan, make_plan
-from ._hints import annotations_of, evaluate_hint, holds_text
 from ._reference import Reference
 from ._results import Kind, kind_of, result_hint, wrap
 from ._returns import ReturnCheck
@@ -30,10 +24,7 @@ from ._scopes import asks_hints, in_scope
 from ._terms import Terms
 from ._tracing import Facts, facts_of, proxy_among, told
 
-#: A function, or a dataclass: either comes back as what it was.
-F = TypeVar("F", bound=Callable[..., Any])
-#: Whether ``TENSORPACT=off`` stood in the environment at import: decorators then return the function itself.
-disabled: bool = modes.current == modes.OFF
+E = TypeVar("E", bound=BaseException | None)
 
 
 class Built(NamedTuple):
@@ -53,12 +44,21 @@ class Entry:
         kind: What calling it gives.
         owner: Module and qualified name.
         check_returns: Whether the return annotation is checked in ``compiled`` mode.
+        hooked: Whether the import hook made it, so that a decorator written above may put its own in its place.
     """
 
-    def __init__(self, body: FunctionType, contract: Contract, check_returns: bool, local: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        body: FunctionType,
+        contract: Contract,
+        check_returns: bool,
+        local: Mapping[str, Any],
+        hooked: bool = False,
+    ) -> None:
         self.body = body
         self.contract = contract
         self.check_returns = check_returns
+        self.hooked = hooked
         self.kind: Kind = kind_of(body)
         self.owner = f"{body.__module__}.{body.__qualname__}"
         self._local: Mapping[str, Any] = local
@@ -70,15 +70,20 @@ class Entry:
         self._function: weakref.ref[FunctionType] | None = None
         self._asks_hints = self.kind == "plain" and asks_hints(body)
         self._scoped: Callable[..., Any] | None = None
+        self._observer = _observing.current
+        if self._observer is not None:
+            self._observer.made(self)
 
     @property
     def called(self) -> Callable[..., Any]:
         """What a right call runs: the body, in a jaxtyping context of its own where it asks for one."""
         if not self._asks_hints:
-            return self.body
-        if self._scoped is None or getattr(self._scoped, "__wrapped__", None) is not self.body:
-            self._scoped = in_scope(self.body, self.terms)
-        return self._scoped
+            inner: Callable[..., Any] = self.body
+        else:
+            if self._scoped is None or getattr(self._scoped, "__wrapped__", None) is not self.body:
+                self._scoped = in_scope(self.body, self.terms)
+            inner = self._scoped
+        return inner if self._observer is None else self._observer.counted(self, inner)
 
     @property
     def ready(self) -> bool:
@@ -150,7 +155,7 @@ class Entry:
     def build(self, instance: Any) -> FunctionType | None:
         """Build the guard of a function at its first call; ``instance`` is its ``self``, where there is one."""
         if self._built is None:
-            self.read(None if instance is None else _fields(instance.__class__, self.body))
+            self.read(None if instance is None else fields_of(instance.__class__, self.body))
         function = None if self._function is None else self._function()
         if function is not None and function.__code__.co_name == "unready":
             made = self._compile(self.built)
@@ -185,7 +190,13 @@ class Entry:
         """The error of a call, by the interpreter of the language; none for what ``torch.fx`` hands over to trace."""
         if proxy_among(arguments) is not None:
             return None
-        return diagnose(self.terms, self.values(arguments))
+        return self._told(diagnose(self.terms, self.values(arguments)))
+
+    def _told(self, error: E) -> E:
+        """Tell the observer of an error, where there are both."""
+        if self._observer is not None and isinstance(error, Exception):
+            self._observer.broken(self, error)
+        return error
 
     def call_checked(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function as ``beartype`` mode does.
@@ -197,7 +208,7 @@ class Entry:
         values = self._bound(args, kwargs)
         if proxy_among((*args, *kwargs.values())) is not None:
             return self._leaf(args, kwargs)
-        raise_error(self.reference.check(values, args, kwargs))
+        raise_error(self._told(self.reference.check(values, args, kwargs)))
         return self._checked_call(args, kwargs, values)
 
     def forgive(self, *args: Any, **kwargs: Any) -> Any:
@@ -251,7 +262,7 @@ class Entry:
         inner = self.called if built is self._built else self.body
         body: Callable[..., Any] = self._with_return_check if self.check_returns else inner
         values = {f"{p}body": body, f"{p}diagnose": self.diagnose, f"{p}forgiven": self.forgive}
-        traced = Traced(built.plan, self.owner, self.kind, values)
+        traced = _guard.Traced(built.plan, self.owner, self.kind, values)
         values = {**values, f"{p}reference": self.call_checked, f"{p}traced": traced}
         return cast(FunctionType, _guard.build(source, values))
 
@@ -275,6 +286,10 @@ class Entry:
         made.__dict__["__tensorpact__"] = self
         return made
 
+    def makes(self, function: Any) -> bool:
+        """Whether a function is the one that stands for the body, and no wrapper that carries its attributes."""
+        return self._function is not None and self._function() is function
+
     def _dress(self, made: FunctionType) -> None:
         body = self.body
         made.__name__, made.__qualname__, made.__doc__ = body.__name__, body.__qualname__, body.__doc__
@@ -290,32 +305,6 @@ class Entry:
         made.__dict__["__wrapped__"] = body
 
 
-class Traced:
-    """What a guard is to Dynamo, written when that first looks at it.
-
-    Dynamo calls a function that is marked as constant instead of following it, and reads the attribute behind it
-    afterwards. So nothing is written that no tracer wants.
-
-    Attributes:
-        guard: The function to follow; None before the first look.
-    """
-
-    def __init__(self, plan: GuardPlan, label: str, kind: Kind, values: Mapping[str, Any]) -> None:
-        self.guard: Callable[..., Any] | None = None
-        self._write: Callable[[], _guard.GuardSource] = lambda: _guard.write_traced(plan, label, kind)
-        self._values = dict(values)
-        self._lock = threading.Lock()
-
-    def prepare(self) -> bool:
-        """Write the guard, once."""
-        with self._lock:
-            if self.guard is None:
-                self.guard = _guard.build(self._write(), self._values)
-        return True
-
-    prepare._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
 def raise_error(error: BaseException | None) -> None:
     """Raise an error, if there is one, from a frame that does not keep it alive."""
     __tracebackhide__ = True
@@ -326,114 +315,8 @@ def raise_error(error: BaseException | None) -> None:
             del error
 
 
-def _fields(cls: type, body: FunctionType) -> dict[str, Any] | None:
-    """Annotated dataclass fields of the class that a method belongs to."""
-    if body.__name__ in ("__init__", "__new__"):
-        return None
-    home = body.__qualname__.rpartition(".")[0]
-    owner = next((c for c in cls.__mro__ if c.__qualname__ == home and c.__module__ == body.__module__), cls)
-    if not dataclasses.is_dataclass(owner):
-        return None
-    return {f.name: _field_hint(owner, f.name, f.type) for f in dataclasses.fields(owner)}
-
-
-def _field_hint(owner: type, name: str, hint: Any) -> Any:
-    """A field's annotation, text evaluated in the module of the class that has the field."""
-    home = next((c for c in owner.__mro__ if name in inspect.get_annotations(c)), owner)
-    scope = vars(sys.modules[home.__module__])
-    return evaluate_hint(hint, scope, {}) if holds_text(hint) and home is not owner else hint
-
-
 def entry_of(function: Any) -> Entry | None:
     """The contract behind a function, a bound method or a static or class method; None where there is none."""
     inner = getattr(function, "__func__", function)
     found = getattr(inner, "__tensorpact__", None)
     return found if isinstance(found, Entry) else None
-
-
-def _decorate(
-    function: Any, contract: Contract | None, check_returns: bool, local: Mapping[str, Any], fields: bool = True
-) -> Any:
-    if isinstance(function, (staticmethod, classmethod)):
-        kind: Any = staticmethod if isinstance(function, staticmethod) else classmethod
-        return kind(_decorate(cast(Any, function).__func__, contract, check_returns, local, fields))
-    if isinstance(function, property):
-        parts = [
-            None if f is None else _decorate(f, contract, check_returns, local, fields)
-            for f in (function.fget, function.fset, function.fdel)
-        ]
-        return property(*parts, doc=function.__doc__)
-    if isinstance(function, type):
-        if disabled or getattr(function, "__no_type_check__", False):
-            return function
-        return contract_dataclass(function, lambda check: _decorate(check, contract, check_returns, local))
-    if not isinstance(function, FunctionType):
-        raise ContractDefinitionError(f"{function!r} is no Python function")
-    if getattr(function, "__no_type_check__", False):
-        if contract is not None:
-            raise ContractDefinitionError(
-                f"{function.__qualname__} has a contract and @no_type_check; it is one of them"
-            )
-        return function
-    known = entry_of(function)
-    if known is not None:
-        if contract not in (None, known.contract) or check_returns > known.check_returns:
-            raise ContractDefinitionError(
-                f"{function.__qualname__} has a contract already; give all of it to one decorator"
-            )
-        return function
-    if disabled:
-        return function
-    made = contract or Contract(function.__name__, family=function.__module__.rpartition(".")[2])
-    entry = Entry(function, made, check_returns, local)
-    home, _, _ = function.__qualname__.rpartition(".")
-    in_class = bool(home) and not home.endswith("<locals>")
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    if in_class and names[:1] == ("self",):
-        entry.rehearse(may_have_fields=fields)
-    else:
-        # A hint may name what the module defines further down: the first call looks again, and fails loudly.
-        with contextlib.suppress(UnresolvedHintError):
-            entry.read()
-    return entry.function()
-
-
-@overload
-def contract(function: F, /) -> F: ...
-
-
-@overload
-def contract(contract: Contract | None = None, /, *, check_returns: bool = False) -> Callable[[F], F]: ...
-
-
-def contract(function: Any = None, /, *, check_returns: bool = False) -> Any:
-    """Enforce the annotations of a function, and a contract where one is given.
-
-    Args:
-        function: The function, or a :class:`Contract` (the result is then a decorator).
-        check_returns: Check the return annotation in ``compiled`` mode too.
-
-    Raises:
-        ContractDefinitionError: The annotations or the contract are wrong.
-    """
-    given = function if isinstance(function, Contract) else None
-    frame = caller_frame(1)
-    # Seen from the body of a class without annotated names there are no fields to wait for, but for inherited ones.
-    fields = "__qualname__" not in frame.f_locals or bool(frame.f_locals.get("__annotations__"))
-    if function is None or given is not None:
-
-        def decorate(inner: Any) -> Any:
-            return _decorate(inner, given, check_returns, _visible(inner, frame), fields)
-
-        return decorate
-    return _decorate(function, None, check_returns, _visible(function, frame), fields)
-
-
-def _visible(function: Any, frame: FrameType) -> Mapping[str, Any]:
-    """Names of the function or class around a definition, kept only while a string annotation may need them."""
-    inner = getattr(function, "__func__", function)
-    annotations = annotations_of(inner)
-    around, name = frame.f_code.co_qualname, getattr(inner, "__qualname__", "")
-    if not any(holds_text(a) for a in annotations.values()) or frame.f_locals is frame.f_globals:
-        return {}
-    return dict(frame.f_locals) if name.startswith((f"{around}.<locals>.", f"{around}.")) else {}

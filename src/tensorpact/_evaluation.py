@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
-from ._call import Broken, Call, Status, Unknown, unequal_dtype
+from ._call import Call
 from ._errors import ContractDefinitionError, DocumentedError
 from ._fitting import fits_exactly, holds, is_one
 from ._overlap import shares_bytes
 from ._terms import Axis, Obligation, Step, flat
+from ._verdicts import Broken, Status, Unknown, unequal_dtype
 from .clauses import (
     AnyOf,
     Clause,

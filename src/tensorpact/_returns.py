@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from ._annotations import EMPTY, read_hint
-from ._call import Broken, Call
+from ._call import Call
 from ._contract import Contract
 from ._diagnosis import make_error
 from ._errors import ContractViolation
 from ._evaluation import Violation, run_lets
 from ._expansion import expand_call
 from ._terms import Terms
+from ._verdicts import Broken
 
 NAME = "return"
 

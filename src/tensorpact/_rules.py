@@ -1,6 +1,7 @@
 """Nearest sizes for a relation that does not hold, found by trying values of one dim at a time."""
 
-from collections.abc import Callable
+import dis
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ._call import Call
@@ -67,4 +68,21 @@ def near_sizes(call: Call, step: Step | None) -> str:
         return ""
     shown = dict.fromkeys((*relation.names, *relation.operands))
     given = ", ".join(f"{n}={relation.known[n]}" for n in shown)
-    return f"with {given} the relation fails; changing one size, it holds for {', '.join(found)}"
+    why = _undivided(step.clause.rule, relation.known) or f"with {given} the relation fails"
+    return f"{why}; changing one size, it holds for {', '.join(found)}"
+
+
+def _undivided(rule: Callable[..., Any], known: Mapping[str, Any]) -> str:
+    """Which name of a rule does not divide which, where the rule asks for such a rest; empty where none does."""
+    loaded: list[str] = []
+    for step in dis.get_instructions(rule.__code__):
+        if step.opname.startswith("LOAD_FAST"):
+            loaded += step.argval if isinstance(step.argval, tuple) else [step.argval]
+        elif step.opname == "BINARY_OP" and step.argrepr == "%" and len(loaded) > 1:
+            whole, part = known.get(loaded[-2]), known.get(loaded[-1])
+            if type(whole) is int and type(part) is int and part and whole % part:
+                return f"{loaded[-1]}={part} does not divide {loaded[-2]}={whole}"
+            loaded = []
+        elif step.opname not in ("CACHE", "NOP", "RESUME"):
+            loaded = []
+    return ""

@@ -14,6 +14,7 @@ from typing import Any
 import jaxtyping
 import torch
 
+from ._frames import closed_over
 from ._reference import stock_axes
 from ._terms import Terms
 
@@ -21,10 +22,9 @@ from ._terms import Terms
 def asks_hints(body: types.FunctionType) -> bool:
     """Whether the code of a function, or of a function inside it, compares something with a jaxtyping hint."""
     names = set(_names(body.__code__))
-    cells = {n: c for n, c in zip(body.__code__.co_freevars, body.__closure__ or (), strict=True) if n in names}
     scopes = (body.__globals__, vars(builtins))
     found = [next(s[n] for s in scopes if n in s) for n in names if any(n in s for s in scopes)]
-    found += [c.cell_contents for c in cells.values() if _filled(c)]
+    found += [value for name, value in closed_over(body).items() if name in names]
     if any(value is jaxtyping.print_bindings for value in found):
         return True
     return any(value is isinstance for value in found) and any(value is jaxtyping or _is_hint(value) for value in found)
@@ -32,14 +32,6 @@ def asks_hints(body: types.FunctionType) -> bool:
 
 def _is_hint(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, (jaxtyping.AbstractDtype, jaxtyping.AbstractArray))
-
-
-def _filled(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - reading an empty cell raises
-    except ValueError:
-        return False
-    return True
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
-from ._call import Broken, Call
+from ._call import Call
 from ._changes import Outline, conversions, outline_of, reshapings, told_sizes
 from ._evaluation import Violation, first_violation
 from ._rules import near_sizes
 from ._trial import Trial, against_of, broken_obligation, point_of
+from ._verdicts import Broken
 from .clauses import Clause, Exclusive, Needs, Require, Together, lambda_parameters
 
 _SHAPES = {"rank", "axis", "axes"}

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from ._annotations import Parameter
-from ._call import Broken, Call
+from ._call import Call
 from ._evaluation import Violation
 from ._terms import Obligation, flat
+from ._verdicts import Broken
 from .clauses import Clause, Let, Require, lambda_parameters
 from .constraints import SameDtype
 

@@ -6,7 +6,7 @@ statement of its own. ``error=`` may be left out everywhere; the default text is
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,6 +212,19 @@ class AnyOf(Clause):
 
     def __str__(self) -> str:
         return f"any_of({', '.join(str(m) for m in self.members)})"
+
+
+def rules_of(clause: Clause) -> Iterator[Rule]:
+    """Functions that the author wrote into a clause."""
+    if clause.when is not None:
+        yield clause.when
+    if isinstance(clause, Require):
+        yield clause.rule
+    elif isinstance(clause, Let):
+        yield from (rule for _, rule in clause.rules)
+    elif isinstance(clause, AnyOf):
+        for member in clause.members:
+            yield from rules_of(member)
 
 
 def _some(verb: str, names: tuple[str, ...], least: int = 1) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The command line: ``tensorpact verify``, ``tensorpact source`` and ``tensorpact explain``."""
+"""The command line: ``tensorpact verify``, ``source``, ``describe``, ``explain`` and ``catalog``."""
 
 import json
 import os
@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ._catalogue._commands import app as catalog
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from .testing import EntryReport, Report, Section
+    from .testing._targets import Target
 
 __all__ = ["app", "main"]
 
@@ -26,6 +29,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+app.add_typer(catalog)
 
 
 def main() -> None:
@@ -160,16 +164,10 @@ def source(target: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION")]) ->
     from rich.syntax import Syntax
 
     from ._errors import ContractDefinitionError
-    from .testing._targets import Target, TargetError, find
 
-    if ":" not in target:
-        raise _refuse(f"{target!r} names no function: MODULE:FUNCTION is wanted")
     try:
-        found = find([target])[0]
-        if not isinstance(found, Target):
-            raise found.error
-        text = found.entry.source
-    except (TargetError, ContractDefinitionError) as bad:
+        text = _one(target).entry.source
+    except ContractDefinitionError as bad:
         raise _refuse(str(bad)) from bad
     console = Console()
     if console.is_terminal:
@@ -178,28 +176,93 @@ def source(target: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION")]) ->
         print(text, end="" if text.endswith("\n") else "\n")
 
 
+def _one(name: str) -> "Target":
+    """The contracted function that a command names.
+
+    Raises:
+        ContractDefinitionError: Its module does not import because of a contract.
+    """
+    from .testing._targets import Target, TargetError, find
+
+    if ":" not in name:
+        raise _refuse(f"{name!r} names no function: MODULE:FUNCTION is wanted")
+    try:
+        found = find([name])[0]
+    except TargetError as bad:
+        raise _refuse(str(bad)) from bad
+    if not isinstance(found, Target):
+        raise found.error
+    return found
+
+
+@app.command()
+def describe(
+    target: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The machine form, as docs/describe.md documents it.")
+    ] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="The reference page, unstyled.")] = False,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the contract; - writes to stdout.")] = None,
+) -> None:
+    """Print what a contract says: shapes, checks in firing order, errors, and what no check can see."""
+    _need_contracts()
+    from ._catalogue import describe as described
+    from ._catalogue import markdown, picture
+    from ._errors import ContractDefinitionError
+
+    if as_json + as_markdown + (str(svg) == "-") > 1:
+        raise _refuse("one of --json, --markdown and --svg - at a time")
+    try:
+        found = _one(target)
+        form = described(found.entry, found.text)
+    except ContractDefinitionError as bad:
+        raise _refuse(str(bad)) from bad
+    if str(svg) == "-":
+        sys.stdout.write(picture(form))
+    elif svg is not None:
+        _write(svg, picture(form))
+    if as_json:
+        print(json.dumps(form, indent=2, ensure_ascii=False))
+    elif as_markdown or svg is None:
+        _show_markdown(markdown(form), unstyled=as_markdown)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as bad:
+        raise _refuse(f"{file}: {bad.strerror}") from bad
+
+
+def _show_markdown(text: str, unstyled: bool = False, wrong: bool = False) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(stderr=wrong)
+    if console.is_terminal and not unstyled:
+        console.print(Markdown(text))
+    else:
+        (sys.stderr if wrong else sys.stdout).write(text.rstrip() + "\n")
+
+
 @app.command()
 def explain(
     query: Annotated[
-        list[str], typer.Argument(metavar="SLUG|TEXT|ID", help="Slug, pasted message, record id; - reads stdin.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="[SLUG|TEXT|ID]", help="Slug, pasted message, record id; - or nothing reads stdin."),
+    ] = None,
     module: Annotated[
         list[str] | None, typer.Option("--module", metavar="MODULE", help="Where contracts are; may be repeated.")
     ] = None,
 ) -> None:
     """Find a documented error and print its page."""
-    from rich.console import Console
-    from rich.markdown import Markdown
-
     from ._catalogue import explain_text
 
-    asked = sys.stdin.read() if query == ["-"] else " ".join(query)
+    if not query and sys.stdin.isatty():
+        raise _refuse("nothing to explain: name a slug, an id or a message, or pipe a traceback in")
+    asked = sys.stdin.read() if query in (None, [], ["-"]) else " ".join(query)
     code, text = explain_text(asked, list(module or ()))
-    console = Console(stderr=code != 0)
-    if console.is_terminal:
-        console.print(Markdown(text))
-    else:
-        (sys.stderr if code else sys.stdout).write(text.rstrip() + "\n")
+    _show_markdown(text, wrong=code != 0)
     if code:
         raise typer.Exit(code)
 

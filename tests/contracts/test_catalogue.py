@@ -144,6 +144,14 @@ def test_found_in_lines_as_they_are_printed(line: str):
     assert match.values[1][1] == "64"
 
 
+def test_an_exception_that_no_contract_raised_is_explained_by_its_text():
+    found = tensorpact.explain(RuntimeError(MESSAGE))
+    assert found.found
+    assert found.message == f"RuntimeError: {MESSAGE}"
+    assert "# head-dim-mismatch" in found._repr_html_()
+    assert not tensorpact.explain(RuntimeError("CUDA error: an illegal memory access")).found
+
+
 def test_a_leading_placeholder_does_not_take_the_class_name_with_it():
     (match,) = find("ContractValueError: kv_indptr must hold T + 1 = 4 offsets for the 3 query tokens of q", RECORDS)
     assert dict(match.values)["name"] == "kv_indptr"

@@ -119,6 +119,7 @@ def test_explain_hands_over_to_the_catalogue(monkeypatch):
 
 def test_explain_reads_a_pasted_traceback_from_stdin():
     text = 'Traceback:\n  File "x"\ntensorpact._errors.ContractRuntimeError: head_dim mismatch: unified_kv=8, kv=4\n'
-    result = CliRunner().invoke(app, ["explain", "-"], input=text)
-    assert result.exit_code == 0
-    assert result.output.startswith("# head-dim-mismatch")
+    for arguments in (["explain", "-"], ["explain"]):
+        result = CliRunner().invoke(app, arguments, input=text)
+        assert result.exit_code == 0
+        assert result.output.startswith("# head-dim-mismatch")

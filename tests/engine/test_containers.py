@@ -88,6 +88,11 @@ def typed(cache: Cache) -> str:
 
 
 @contract
+def forwarding(x: Float[Tensor, " n"], *rest: Any, **named: Any) -> str:
+    return "ran"
+
+
+@contract
 def counted(*counts: int, **flags: bool) -> str:
     return "ran"
 
@@ -103,6 +108,7 @@ GOOD = [
     pytest.param(outputs, (Outputs(T(2, 3), T(2, 5)), [Outputs(T(2, 3), T(2, 5))]), {}, id="named-tuple"),
     pytest.param(typed, ({"k": T(2, 3), "v": T(2, 5)},), {}, id="typed-dict"),
     pytest.param(counted, (1, 2), {"a": True}, id="plain-args"),
+    pytest.param(forwarding, (T(2), 1, "a"), {"b": None}, id="any-args"),
 ]
 
 BAD = [

@@ -215,7 +215,7 @@ def test_sizes_of_a_relation() -> None:
     )
     assert error is not None
     assert suggestion(error) == (
-        "with H=8, HKV=3 the relation fails; changing one size, it holds for H=6 or H=9, HKV=2 or HKV=4"
+        "HKV=3 does not divide H=8; changing one size, it holds for H=6 or H=9, HKV=2 or HKV=4"
     )
 
 

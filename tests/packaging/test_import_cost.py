@@ -1,4 +1,4 @@
-"""`import tensorpact` is cheap and leaves the optional dependencies alone."""
+"""Loading tensorpact is cheap and leaves the optional dependencies alone; what nobody uses is not loaded at all."""
 
 import json
 import os
@@ -15,6 +15,7 @@ import torch, jaxtyping, beartype
 before = set(sys.modules)
 start = time.perf_counter()
 import tensorpact
+tensorpact.contract
 spent = time.perf_counter() - start
 print(json.dumps({"spent": spent, "new": sorted({name.split(".")[0] for name in set(sys.modules) - before})}))
 """
@@ -40,3 +41,27 @@ def test_import_adds_little(tmp_path: pathlib.Path):
         if fastest < LIMIT_S:
             break
     assert fastest < LIMIT_S
+
+
+def test_the_package_alone_loads_no_torch():
+    script = """
+import sys
+import tensorpact, tensorpact.integrations.pytest_plugin
+sys.exit(len(sys.modules.keys() & {"torch", "jaxtyping", "beartype", "tensorpact._entry"}))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_pytest_session_without_contracts_loads_no_torch(tmp_path: pathlib.Path):
+    (tmp_path / "test_plain.py").write_text(
+        "import sys\n\ndef test_plain(pytestconfig):\n"
+        "    assert pytestconfig.pluginmanager.has_plugin('tensorpact')\n"
+        "    ours = {name for name in sys.modules if name.startswith('tensorpact')}\n"
+        "    assert ours == {'tensorpact', 'tensorpact.integrations', 'tensorpact.integrations.pytest_plugin'}\n"
+        "    assert 'torch' not in sys.modules\n",
+        encoding="utf-8",
+    )
+    # Nothing else that is installed may bring torch in.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:jaxtyping", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -18,6 +18,7 @@ SURFACE = {
         "contract",
         "enforcement",
         "explain",
+        "install_import_hook",
         "name_axes",
         "use_backend",
     ],
@@ -51,6 +52,11 @@ SURFACE = {
         "Float8fnuz",
         "Packed",
         "Quantized",
+    ],
+    "tensorpact.integrations": [
+        "AlreadyImportedError",
+        "ImportHook",
+        "install_import_hook",
     ],
     "tensorpact.testing": [
         "CannotDrawError",
@@ -97,4 +103,7 @@ def test_public_objects_are_documented(name: str):
 def test_no_other_module_of_the_engine_is_public():
     names = {path.stem for path in Path(importlib.import_module("tensorpact").__path__[0]).iterdir()}
     public = {name for name in names if name[0] not in "_." and name not in {"py", "README"}}
-    assert public <= {"clauses", "cli", "constraints", "dtypes", "testing"}
+    assert public <= {"clauses", "cli", "constraints", "dtypes", "integrations", "testing"}
+    inside = {path.stem for path in Path(importlib.import_module("tensorpact.integrations").__path__[0]).iterdir()}
+    # The plugin's functions are pytest's to call.
+    assert {name for name in inside if name[0] not in "_."} == {"pytest_plugin"}

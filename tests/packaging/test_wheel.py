@@ -77,7 +77,9 @@ def test_metadata(wheel: dict[str, bytes]):
         "Requires-Dist: jaxtyping>=0.3.11",
         "Requires-Dist: beartype>=0.23.1",
     }
-    assert "tensorpact = tensorpact.cli:main" in wheel["tensorpact-0.1.0.dist-info/entry_points.txt"].decode()
+    entry_points = wheel["tensorpact-0.1.0.dist-info/entry_points.txt"].decode()
+    assert "tensorpact = tensorpact.cli:main" in entry_points
+    assert "[pytest11]\ntensorpact = tensorpact.integrations.pytest_plugin" in entry_points
     assert "tensorpact-0.1.0.dist-info/licenses/LICENSE" in wheel
 
 

@@ -12,6 +12,8 @@ from tensorpact.constraints import OneOf
 from tensorpact_contracts.packed_attention import PACKED_ATTENTION, PACKED_ATTENTION_CAUSAL
 from tensorpact_kernels._dispatch import runs_triton
 
+from . import naive
+
 FLOATING = OneOf(torch.float16, torch.bfloat16, torch.float32)
 INDEX = OneOf(torch.int32, torch.int64)
 
@@ -149,14 +151,22 @@ def _attend(
         # A copy from pageable memory is staged before the call returns, so the host does not wait for the device.
         bounds = cu_q.to(q.device, non_blocking=True), cu_k.to(q.device, non_blocking=True)
         out, lse = packed_attention_triton(q, k, v, *bounds, scale, causal=causal, return_lse=return_lse)
+    elif backend() != "naive" and q.device.type == "npu":
+        from .npu import packed_attention_npu
+
+        numbers = naive.numbers_of(cu_q, host_q), naive.numbers_of(cu_k, host_k)
+        out, lse = packed_attention_npu(q, k, v, *numbers, scale, causal=causal, return_lse=return_lse)
     else:
-        from .naive import naive_packed_attention, numbers_of
-
-        numbers = numbers_of(cu_q, host_q), numbers_of(cu_k, host_k)
-        if backend() != "naive" and q.device.type == "npu":
-            from .npu import packed_attention_npu
-
-            out, lse = packed_attention_npu(q, k, v, *numbers, scale, causal=causal, return_lse=return_lse)
-        else:
-            out, lse = naive_packed_attention(q, k, v, *numbers, scale, causal=causal)
-    return out if not return_lse or lse is None else (out, lse)
+        run = naive.naive_fused_infer_attention_varlen_causal if causal else naive.naive_fused_infer_attention_varlen
+        return run(
+            q,
+            k,
+            v,
+            cu_q,
+            cu_k,
+            cu_seqlens_q_host=host_q,
+            cu_seqlens_k_host=host_k,
+            softmax_scale=softmax_scale,
+            return_softmax_lse=return_lse,
+        )
+    return out if lse is None else (out, lse)

@@ -1,9 +1,11 @@
 """What ``tensorpact explain`` prints, as Markdown."""
 
+import re
 from collections.abc import Iterable
 
 from tensorpact._errors import ContractDefinitionError
 
+from ._ids import Removed, removed_pages
 from ._records import Record, load
 from ._search import Match, find
 
@@ -21,17 +23,35 @@ def explain_text(query: str, modules: Iterable[str] = ()) -> tuple[int, str]:
     """
     try:
         records = load(modules)
+        return _explained_text(query, records)
     except (ImportError, ContractDefinitionError) as bad:
         return 1, f"The catalogue does not load: {bad}\n"
+
+
+def _explained_text(query: str, records: tuple[Record, ...]) -> tuple[int, str]:
     matches = find(query, records)
     if not matches or not matches[0].exact:
-        return 1, _not_found(query, matches, records)
+        gone = _removed(query, records)
+        return (0, gone) if gone else (1, _not_found(query, matches, records))
     best = [m for m in matches if m.score == matches[0].score]
     if len(best) > 1 and best[0].how == "fragment":
         return 1, "Several errors contain this text:\n\n" + _listed(best)
     pages = "\n".join(_explained(match) for match in best)
     others = [m for m in matches if m.exact and m not in best]
     return 0, pages + (f"\nAlso found in this text:\n\n{_listed(others)}" if others else "")
+
+
+def _removed(query: str, records: tuple[Record, ...]) -> str:
+    """The pages of errors that are no longer raised, where a query names one by slug or id; empty where it does not."""
+    named = set(re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)*", query.lower()))
+    pages = [page for page in removed_pages(records) if page.id in named or query.strip().lower() == page.slug]
+    return "\n".join(_removed_page(page) for page in pages)
+
+
+def _removed_page(page: Removed) -> str:
+    lines = [f"# {page.slug}", "", f"Record `{page.id}`, not raised since version {page.version}."]
+    lines += [f"Raised in its place: `{page.replaced_by}`."] if page.replaced_by else []
+    return "\n".join([*lines, "", page.body.rstrip()]) + "\n"
 
 
 def _not_found(query: str, matches: list[Match], records: tuple[Record, ...]) -> str:

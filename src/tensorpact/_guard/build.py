@@ -44,7 +44,7 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
     returned = _return_text(kind, f"{p}body({arguments})")
     fields = [f"        {writer.var(f.name)} = {f.name}" for f in plan.terms.signature.parameters if f.is_field]
     head = [
-        f"{_def_text(kind)} guarded({signature_text(parameters)}):",
+        f"{def_text(kind)} guarded({signature_text(parameters)}):",
         f"    if {p}modes.current:",
         f"        if {p}modes.current == {modes.OFF}:",
         f"            {returned}",
@@ -76,33 +76,11 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
         f"{p}is_compiling": torch.compiler.is_compiling,
         f"{p}is_tracing": torch.compiler.is_dynamo_compiling,
     }
-    lines = [*head, *_judged(writer, checks, learning, kind)]
+    lines = [*head, *write_judged(writer, checks, learning, kind)]
     return GuardSource("\n".join(lines) + "\n", values, f"<tensorpact guard {label}>")
 
 
-def write_traced(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSource:
-    """Text of what a guard is to Dynamo: the same checks, where sizes may be unknown, and nothing remembered.
-
-    Args:
-        plan: What the guard has to do.
-        label: Module and qualified name of the function.
-        kind: What calling the function gives.
-    """
-    from tensorpact import _symbolic
-
-    writer = Writer(plan, symbolic=_symbolic)
-    if plan.interpreted:
-        writer.line(f"raise {writer.value('Miss', Miss)}")
-    else:
-        write_checks(writer)
-        writer.flush()
-    parameters = [p for p in plan.terms.signature.parameters if not p.is_field]
-    head = f"{_def_text(kind)} guarded({signature_text(parameters)}):"
-    lines = [head, *_judged(writer, writer.lines or ["        pass"], [], kind)]
-    return GuardSource("\n".join(lines) + "\n", writer.values, f"<tensorpact guard {label} while tracing>")
-
-
-def _judged(w: Writer, checks: list[str], learning: list[str], kind: Kind) -> list[str]:
+def write_judged(w: Writer, checks: list[str], learning: list[str], kind: Kind) -> list[str]:
     """Text of the checks, of the body behind them, and of the diagnosis where they do not hold."""
     p, parameters = w.prefix, [x for x in w.terms.signature.parameters if not x.is_field]
     everything = ", ".join(x.name for x in parameters) + ("," if len(parameters) == 1 else "")
@@ -127,7 +105,7 @@ def _judged(w: Writer, checks: list[str], learning: list[str], kind: Kind) -> li
     ]
 
 
-def _def_text(kind: Kind) -> str:
+def def_text(kind: Kind) -> str:
     return "async def" if kind == "coroutine" else "def"
 
 
@@ -341,7 +319,7 @@ def unready_source(body: Callable[..., Any], label: str) -> GuardSource:
     parameters = _plain_parameters(body)
     instance = "self" if any(p.name == "self" for p in parameters) else "None"
     text = (
-        f"{_def_text(kind)} unready({signature_text(parameters)}):\n"
+        f"{def_text(kind)} unready({signature_text(parameters)}):\n"
         "    if _is_tracing():\n"
         f"        {_return_text(kind, f'_traced({call_text(parameters)})')}\n"
         f"    {_return_text(kind, f'_build({instance})({call_text(parameters)})')}\n"

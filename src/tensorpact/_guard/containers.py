@@ -41,18 +41,22 @@ def _write_items(w: Writer, name: str, items: Items, variable: str) -> None:
     if items.form in ("each", "mapping"):
         if items.key is not Any:
             key = w.temporary()
-            w.line(f"for {key} in {variable}:")
-            w.depth += 1
-            _write_part(w, f"{name} keys", items.key, key)
-            w.flush()
-            w.depth -= 1
+            _write_loop(w, f"for {key} in {variable}:", f"{name} keys", items.key, key)
         item = w.temporary()
-        w.line(f"for {item} in {variable}{'.values()' if items.form == 'mapping' else ''}:")
-        w.depth += 1
-        _write_part(w, f"{name}[]", items.members[0][1], item)
-        w.flush()
-        w.depth -= 1
+        values = ".values()" if items.form == "mapping" else ""
+        _write_loop(w, f"for {item} in {variable}{values}:", f"{name}[]", items.members[0][1], item)
         return
     for i, (suffix, inner) in enumerate(items.templates()):
         place = f".{items.members[i][0]}" if items.form == "fields" else f"[{items.members[i][0]!r}]"
         _write_part(w, name + suffix, inner, variable + (f"[{i}]" if items.form == "fixed" else place))
+
+
+def _write_loop(w: Writer, head: str, name: str, hint: Any, variable: str) -> None:
+    w.line(head)
+    w.depth += 1
+    start = len(w.lines)
+    _write_part(w, name, hint, variable)
+    w.flush()
+    w.depth -= 1
+    if len(w.lines) == start:
+        del w.lines[-1]  # `*args: Any`, or keys of any kind: there is nothing to look at

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tensorpact._annotations import EMPTY
-from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Require, Rule, lambda_parameters
+from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Rule, lambda_parameters, rules_of
 
 from .plan import GuardPlan, is_torch
 
@@ -212,7 +212,7 @@ def repeats(plan: GuardPlan) -> list[tuple[int, Clause, Rule | None]] | None:
                     return None
                 fixed.add(name)
             continue
-        rules = [r for r in (outer, clause.when, clause.rule if isinstance(clause, Require) else None) if r is not None]
+        rules = [*rules_of(clause), *((outer,) if outer is not None else ())]
         settled = all(_is_settled(r, fixed, tensors) for r in rules)
         if settled and tensors.issuperset(clause.names) and not isinstance(clause, (NoOverlap, AnyOf)):
             continue

@@ -9,7 +9,7 @@ from tensorpact._dims import DimKind
 from tensorpact._hints import is_none
 from tensorpact._items import parts, read_items
 from tensorpact._terms import Terms
-from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Require, Rule, SameDtype, lambda_parameters
+from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Rule, SameDtype, lambda_parameters, rules_of
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -163,11 +163,7 @@ def _fits_a_loop(template: Parameter, terms: Terms, known: set[str]) -> bool:
 def _unread(terms: Terms) -> Iterator[str]:
     read = {n for a in terms.expressions for n in a.dim.names} | terms.union_dims | set(terms.contract.tied)
     for step in terms.steps:
-        for clause in step.clause.members if isinstance(step.clause, AnyOf) else (step.clause,):
-            rules = [r for r in (clause.when, step.clause.when) if r is not None]
-            rules += [clause.rule] if isinstance(clause, Require) else []
-            rules += [r for _, r in clause.rules] if isinstance(clause, Let) else []
-            read.update(n for r in rules for n in lambda_parameters(r))
+        read.update(n for rule in rules_of(step.clause) for n in lambda_parameters(rule))
     for name, axes in terms.bare.items():
         if len(axes) == 1 and not axes[0].parameter.repeated and name not in read and name not in terms.lets:
             yield name

@@ -8,12 +8,11 @@ from typing import Any
 from tensorpact._annotations import Parameter, is_tensor_hint, read_hint
 from tensorpact._dims import DimKind, parse_shape
 from tensorpact._terms import Step, Terms
-from tensorpact.clauses import AnyOf, Clause, Let, Present, lambda_parameters
+from tensorpact.clauses import AnyOf, Clause, Let, Present, lambda_parameters, rules_of
 from tensorpact.constraints import SameDtype
 
 from ._drafts import Move
 from ._report import Finding
-from ._rules import rules_of
 from ._search import Missed, Suite
 
 

@@ -2,26 +2,13 @@
 
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from tensorpact._terms import Terms
-from tensorpact.clauses import AnyOf, Clause, Let, Require, SameDim, Shape, lambda_parameters
-
-
-def rules_of(clause: Clause) -> Iterator[Callable[..., Any]]:
-    """Functions that the author wrote into a clause."""
-    if clause.when is not None:
-        yield clause.when
-    if isinstance(clause, Require):
-        yield clause.rule
-    elif isinstance(clause, Let):
-        yield from (rule for _, rule in clause.rules)
-    elif isinstance(clause, AnyOf):
-        for member in clause.members:
-            yield from rules_of(member)
+from tensorpact.clauses import AnyOf, Clause, Let, Require, SameDim, Shape, lambda_parameters, rules_of
 
 
 def constants_of(terms: Terms) -> tuple[Any, ...]:

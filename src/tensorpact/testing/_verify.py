@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
-from tensorpact._entry import disabled
+from tensorpact._decorator import disabled
 from tensorpact._errors import ContractDefinitionError, DocumentedError
 from tensorpact._terms import Step
 
