@@ -152,6 +152,15 @@ class Entry:
             if not may_have_fields and not any("self." in n for c in self.contract.clauses for n in c.names):
                 raise
 
+    def belong(self, cls: type) -> None:
+        """Read a method that nothing has called yet, with the annotated fields of its class.
+
+        Raises:
+            ContractDefinitionError: Annotations or contract are wrong.
+        """
+        if self._built is None:
+            self.read(fields_of(cls, self.body))
+
     def build(self, instance: Any) -> FunctionType | None:
         """Build the guard of a function at its first call; ``instance`` is its ``self``, where there is one."""
         if self._built is None:

@@ -12,9 +12,6 @@ import triton.language as tl
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 LN_2 = tl.constexpr(0.6931471805599453)
 
-# Three products in the short format of the matrix units come to the accuracy of float32.
-PRECISION = tl.constexpr("tf32x3")
-
 # A tile is eight int32: first query row, rows, first key, keys, last key that the first row sees, and room.
 TILE_FIELDS = tl.constexpr(8)
 
@@ -187,7 +184,9 @@ def _fold_keys(
         if UPCAST:
             scores = tl.dot(q.to(tl.float32), k.to(tl.float32), input_precision="ieee")
         else:
-            scores = tl.dot(q, k, input_precision=PRECISION)
+            # Three products in the short format of the matrix units come to the accuracy of float32. A name for it
+            # would be no constant to torch.compile.
+            scores = tl.dot(q, k, input_precision="tf32x3")
         if MASKED:
             visible = (key < length)[None, :]
             if CAUSAL:
@@ -205,7 +204,7 @@ def _fold_keys(
         if UPCAST:
             acc = tl.dot(weights.to(half).to(tl.float32), v.to(tl.float32), acc, input_precision="ieee")
         else:
-            acc = tl.dot(weights.to(half), v, acc, input_precision=PRECISION)
+            acc = tl.dot(weights.to(half), v, acc, input_precision="tf32x3")
         row_max = new_max
     return acc, row_max, row_sum
 

@@ -38,6 +38,8 @@ def type_guard(form: Form, slug: str, code: str | None) -> str | None:
     if code is None:
         return None
     read = [p["name"] for p in form["parameters"] if re.search(rf"(?<![\w.]){re.escape(p['name'])}\b", code)]
+    # A field is read from its object, which a contracted dataclass has among its parameters in name only.
+    read = list(dict.fromkeys(name.partition(".")[0] for name in read))
     head = "import torch\n\n\n" if "torch." in code else ""
     return f"{head}def avoids_{slug.replace('-', '_')}({', '.join(read)}) -> bool:\n    return {code}\n"
 

@@ -1,5 +1,6 @@
 """Contracted functions found by name."""
 
+import contextlib
 import importlib
 import inspect
 from collections.abc import Iterable, Iterator
@@ -102,11 +103,19 @@ def _of_class(module_name: str, name: str, cls: type) -> Iterator[Target]:
     check = check_of(cls)
     entry = entry_of(check)
     if entry is not None:
+        _belong(entry, cls)
         yield Target(module_name, name, check, entry)
     for inner, member in vars(cls).items():
         entry = entry_of(member)
         if entry is not None:
+            _belong(entry, cls)
             yield Target(module_name, f"{name}.{inner}", member, entry)
+
+
+def _belong(entry: Entry, cls: type) -> None:
+    # What is wrong with it is told by whoever asks for its terms.
+    with contextlib.suppress(ContractDefinitionError):
+        entry.belong(cls)
 
 
 def _members(module_name: str, module: Any) -> Iterator[Target]:
