@@ -4,28 +4,23 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from ._compare_tensors import Found, change, tensor_changes
 from ._markdown import Form, clause_text
 from ._relations import compare_rules, same_rule
 
-Found = tuple[str, Any, str]
-_LEVEL = {"loosened": "minor", "tightened": "major", "reworded": "patch", "added": "minor", "removed": "major"}
 #: These only say when an annotation is looked at and what is raised; the annotation is compared by itself.
 _CLAIMS = {"present", "rank", "dtype", "layout", "device", "shape", "same_dim"}
 _POSITIONAL = {"positional_only", "positional_or_keyword"}
 
 
-def _is(kind: str, text: str) -> Found:
-    return kind, _LEVEL[kind], text
-
-
 def compare(old: Form, new: Form) -> Iterator[Found]:
     """Kind, level and text of every difference."""
     names = renamed(old, new)
-    yield from (_is("reworded", f"dim {a} is called {b}") for a, b in names.items() if a != b)
+    yield from (change("reworded", f"dim {a} is called {b}") for a, b in names.items() if a != b)
     old = _with_names(old, {a: b for a, b in names.items() if a != b})
     yield from _parameters(old, new)
     if old["returns"] != new["returns"]:
-        yield _is("tightened", f"the return annotation was {old['returns']} and is {new['returns']}")
+        yield change("tightened", f"the return annotation was {old['returns']} and is {new['returns']}")
     yield from _statements(old, new)
     yield from _errors(old, new)
     yield from _words(old, new)
@@ -80,20 +75,20 @@ def _with_names(form: Any, names: Mapping[str, str]) -> Any:
 
 def _parameters(old: Form, new: Form) -> Iterator[Found]:
     before, after = ({p["name"]: p for p in form["parameters"]} for form in (old, new))
-    yield from (_is("removed", f"parameter {n} is gone") for n in before if n not in after)
+    yield from (change("removed", f"parameter {n} is gone") for n in before if n not in after)
     for name, p in after.items():
         if name not in before:
             yield (
-                _is("tightened", f"parameter {name} is new and required")
+                change("tightened", f"parameter {name} is new and required")
                 if p["required"]
-                else _is("added", f"optional parameter {name}")
+                else change("added", f"optional parameter {name}")
             )
     order = [[n for n, p in f.items() if p["kind"] in _POSITIONAL] for f in (before, after)]
     kept = [[n for n in names if n in before and n in after] for names in order]
     if kept[0] != kept[1] and sorted(kept[0]) == sorted(kept[1]):
-        yield _is("tightened", f"positional parameters come as {', '.join(order[1])}")
+        yield change("tightened", f"positional parameters come as {', '.join(order[1])}")
     elif order[1][: len(kept[1])] != kept[1]:
-        yield _is("tightened", "a positional parameter stands in front of others that were there before")
+        yield change("tightened", "a positional parameter stands in front of others that were there before")
     for name in (n for n in before if n in after):
         yield from _parameter(before[name], after[name])
 
@@ -102,97 +97,41 @@ def _parameter(p: Form, q: Form) -> Iterator[Found]:
     name = p["name"]
     if p["kind"] != q["kind"]:
         gains = q["kind"] == "positional_or_keyword"
-        yield _is("loosened" if gains else "tightened", f"{name} was {p['kind']} and is {q['kind']}")
+        yield change("loosened" if gains else "tightened", f"{name} was {p['kind']} and is {q['kind']}")
     if p["required"] != q["required"]:
-        yield _is("tightened", f"{name} must be given") if q["required"] else _is("loosened", f"{name} may be left out")
+        yield (
+            change("tightened", f"{name} must be given")
+            if q["required"]
+            else change("loosened", f"{name} may be left out")
+        )
     elif p["default"] != q["default"]:
-        yield _is("tightened", f"the default of {name} was {p['default']} and is {q['default']}")
+        yield change("tightened", f"the default of {name} was {p['default']} and is {q['default']}")
     if p["optional"] != q["optional"]:
-        yield _is("loosened", f"{name} may be None") if q["optional"] else _is("tightened", f"{name} must not be None")
+        yield (
+            change("loosened", f"{name} may be None")
+            if q["optional"]
+            else change("tightened", f"{name} must not be None")
+        )
     if p["mutated"] != q["mutated"]:
-        yield _is("tightened", f"{name} is {'' if q['mutated'] else 'no longer '}written")
+        yield change("tightened", f"{name} is {'' if q['mutated'] else 'no longer '}written")
     if p["type"] != q["type"] and not (p["type"] is None and q["type"] is None):
         gains = q["type"] is None and q["tensor"] is None
-        yield _is(
+        yield change(
             "loosened" if gains else "tightened", f"{name} was {p['type'] or 'anything'}, is {q['type'] or 'a tensor'}"
         )
     items = zip(p["items"], q["items"], strict=False)
     if [i["name"] for i in p["items"]] != [i["name"] for i in q["items"]]:
-        yield _is("tightened", f"{name} holds other items")
+        yield change("tightened", f"{name} holds other items")
     else:
         for a, b in items:
             yield from _parameter(a, b)
     if p["tensor"] and q["tensor"]:
-        yield from _tensor(name, p["tensor"], q["tensor"])
+        yield from tensor_changes(name, p["tensor"], q["tensor"])
     elif (p["tensor"] is None) != (q["tensor"] is None) and p["type"] == q["type"]:
         free = q["tensor"] is None and not q["items"]
-        yield _is(
+        yield change(
             "loosened" if free else "tightened", f"{name} is {'no longer ' if q['tensor'] is None else ''}a tensor"
         )
-
-
-def _tensor(name: str, p: Form, q: Form) -> Iterator[Found]:
-    yield from _sets(f"dtype of {name}", p["dtypes"], q["dtypes"])
-    yield from _sets(f"device of {name}", p["device"], q["device"])
-    # A constraint is held where another one implies it.
-    lost = [c for c in p["layout"] if not any(_implies(d, c) for d in q["layout"])]
-    gained = [c for c in q["layout"] if not any(_implies(d, c) for d in p["layout"])]
-    yield from (_is("loosened", f"{name} need not be {c}") for c in lost)
-    yield from (_is("tightened", f"{name} must be {c}") for c in gained)
-    lost, gained = ([v for v in a["dtypeVariables"] if v not in b["dtypeVariables"]] for a, b in ((p, q), (q, p)))
-    yield from (_is("loosened", f"{name} need not have the dtype {v}") for v in lost)
-    yield from (_is("tightened", f"{name} must have the dtype {v}") for v in gained)
-    before, after = ({f["shape"]: f for f in t["forms"]} for t in (p, q))
-    if len(before) == len(after) == 1:
-        yield from _shape(name, next(iter(before.values())), next(iter(after.values())))
-        return
-    yield from (_is("tightened", f"{name} must not be [{s}]") for s in before if s not in after)
-    yield from (_is("loosened", f"{name} may be [{s}]") for s in after if s not in before)
-
-
-def _sets(what: str, old: list[str] | None, new: list[str] | None) -> Iterator[Found]:
-    if old == new:
-        return
-    gone = [v for v in old or () if v not in new] if new is not None else []
-    more = [v for v in new or () if v not in old] if old is not None else []
-    if old is None or gone:
-        yield _is("tightened", f"{what}: {f'no {chr(44).join(gone)}' if gone else f'only {chr(44).join(new or [])}'}")
-    if new is None or more:
-        yield _is("loosened", f"{what}: {f'also {chr(44).join(more)}' if more else 'any'}")
-
-
-def _implies(strong: str, weak: str) -> bool:
-    if strong == weak:
-        return True
-    s, w = (re.fullmatch(r"(\w+)(?:\((.*)\))?", t) for t in (strong, weak))
-    if s is None or w is None:
-        return False
-    if s[1] == "Contiguous":
-        return weak == "DenseLast" or w[1] == "DenseInner"
-    if s[1] == "DenseInner":
-        return weak == "DenseLast" or (w[1] == "DenseInner" and int(s[2]) >= int(w[2]))
-    if s[1] == w[1] == "Aligned":
-        return int(s[2]) % int(w[2]) == 0
-    return s[1] == w[1] == "DenseLast" and s[2] == "strict=True"
-
-
-def _shape(name: str, f: Form, g: Form) -> Iterator[Found]:
-    if f["array"] != g["array"]:
-        yield _is("tightened", f"{name} was a {f['array']} and is a {g['array']}")
-    a, b = f["axes"], g["axes"]
-    loose = [x["kind"] == "ellipsis" for x in (*a, *b)]
-    if len(a) != len(b) or any(loose):
-        if f["shape"] != g["shape"]:
-            only = len(b) == 1 and b[0]["kind"] == "ellipsis"
-            yield _is("loosened" if only else "tightened", f"{name} was [{f['shape']}] and is [{g['shape']}]")
-        return
-    for i, (x, y) in enumerate(zip(a, b, strict=True)):
-        if x["broadcast"] != y["broadcast"]:
-            word = "may" if y["broadcast"] else "must not"
-            yield _is("loosened" if y["broadcast"] else "tightened", f"axis {i} of {name} {word} have size 1 instead")
-        if x["text"] != y["text"]:
-            free = y["kind"] == "anonymous"
-            yield _is("loosened" if free else "tightened", f"axis {i} of {name} was {x['text']} and is {y['text']}")
 
 
 def _flat(form: Form) -> Iterator[tuple[Form, str | None]]:
@@ -212,11 +151,11 @@ def _statements(old: Form, new: Form) -> Iterator[Found]:
     for clause, error in before:
         partner = next((d for d, e in after if d["kind"] == clause["kind"] and e == error and _near(clause, d)), None)
         if partner is None:
-            yield _is("loosened", f"no longer checked: {clause_text(clause)}")
+            yield change("loosened", f"no longer checked: {clause_text(clause)}")
             continue
         after = _without(after, partner)
         yield _changed(clause, partner)
-    yield from (_is("tightened", f"newly checked: {clause_text(clause)}") for clause, _ in after)
+    yield from (change("tightened", f"newly checked: {clause_text(clause)}") for clause, _ in after)
 
 
 def _same(c: Form, d: Form) -> bool:
@@ -242,26 +181,26 @@ def _changed(c: Form, d: Form) -> Found:
     text = f"{clause_text(c)} became {clause_text(d)}"
     if not same_rule(c["when"], d["when"]):
         alike = same_rule(c["rule"], d["rule"]) if c["kind"] == "require" else c["parameters"] == d["parameters"]
-        return _is("loosened" if alike and c["when"] is None else "tightened", text)
+        return change("loosened" if alike and c["when"] is None else "tightened", text)
     if c["kind"] == "require":
         kind = compare_rules(c["rule"], d["rule"])
         if kind == "same":
-            return _is("reworded", f"{text}, which no size tells apart")
+            return change("reworded", f"{text}, which no size tells apart")
         # What cannot be ordered may reject calls that passed.
-        return _is(kind or "tightened", text if kind else f"{text}; what that rejects cannot be told")
+        return change(kind or "tightened", text if kind else f"{text}; what that rejects cannot be told")
     fewer = set(d["parameters"]) < set(c["parameters"])
-    return _is("loosened" if fewer and c["kind"] not in ("together", "needs") else "tightened", text)
+    return change("loosened" if fewer and c["kind"] not in ("together", "needs") else "tightened", text)
 
 
 def _derived(old: Form, new: Form) -> Iterator[Found]:
     before, after = ({d["name"]: d["rule"] for c in f["clauses"] for d in c.get("derives", ())} for f in (old, new))
     for name in (n for n in before if n in after and not same_rule(before[n], after[n])):
-        yield _is("tightened", f"{name} was {before[name]['text']} and is {after[name]['text']}")
+        yield change("tightened", f"{name} was {before[name]['text']} and is {after[name]['text']}")
     said = {d["name"]: d["kind"] for f in (old, new) for d in f["dims"]}
     for name in (n for n in before if n not in after and said.get(n) == "derived"):
-        yield _is("loosened", f"{name} is no longer derived")
+        yield change("loosened", f"{name} is no longer derived")
     for name in (n for n in after if n not in before and said.get(n) == "derived"):
-        yield _is("tightened", f"{name} is derived: {after[name]['text']}")
+        yield change("tightened", f"{name} is derived: {after[name]['text']}")
 
 
 def _errors(old: Form, new: Form) -> Iterator[Found]:
@@ -270,16 +209,16 @@ def _errors(old: Form, new: Form) -> Iterator[Found]:
         # An error goes with what it was about; where that is still checked, callers meet another one.
         level = "major" if _still_checked(slug, old, new) else "minor"
         yield ("removed", level, f"error {slug} is no longer raised")
-    yield from (_is("added", f"error {s}") for s in after if s not in before)
+    yield from (change("added", f"error {s}") for s in after if s not in before)
     both = [s for s in before if s in after]
     for slug in both:
         e, f = before[slug], after[slug]
         if e["class"] != f["class"]:
-            yield _is("tightened", f"error {slug} was a {e['class']} and is a {f['class']}")
+            yield change("tightened", f"error {slug} was a {e['class']} and is a {f['class']}")
         if e["message"] != f["message"]:
-            yield _is("reworded", f"the message of {slug} was {e['message']!r} and is {f['message']!r}")
+            yield change("reworded", f"the message of {slug} was {e['message']!r} and is {f['message']!r}")
         if e["id"] != f["id"]:
-            yield _is("removed", f"the id of {slug} was {e['id']} and is {f['id']}")
+            yield change("removed", f"the id of {slug} was {e['id']} and is {f['id']}")
     raised = [{(c["kind"], c["text"]): c["error"] for c in f["clauses"] if c["kind"] in _CLAIMS} for f in (old, new)]
     for claim, slug in raised[0].items():
         now = raised[1].get(claim, slug)
@@ -306,6 +245,6 @@ def _words(old: Form, new: Form) -> Iterator[Found]:
     for key, what in (("dims", "dim"), ("parameters", "parameter")):
         before = {x["name"]: x["meaning"] for x in old[key]}
         said = [x["name"] for x in new[key] if x["name"] in before and x["meaning"] != before[x["name"]]]
-        yield from (_is("reworded", f"what the documentation says of {what} {n}") for n in said)
+        yield from (change("reworded", f"what the documentation says of {what} {n}") for n in said)
     if old["summary"] != new["summary"]:
-        yield _is("reworded", "the summary")
+        yield change("reworded", "the summary")
