@@ -64,6 +64,11 @@ def test_a_tensor_on_another_device_is_named(arguments):
         sparse_attn_v4_paged_decode(**{**arguments, "attn_sink": arguments["attn_sink"].cpu()})
 
 
+def test_compiled_by_torch(arguments):
+    compiled = torch.compile(sparse_attn_v4_paged_decode, fullgraph=True)
+    assert error_of(compiled(**arguments), arguments) < 1e-2
+
+
 @pytest.mark.parametrize("heads", [3, 64])
 def test_no_columns_still_give_the_log_denominators(heads):
     arguments = {

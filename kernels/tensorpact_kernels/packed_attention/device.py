@@ -184,8 +184,7 @@ def _fold_keys(
         if UPCAST:
             scores = tl.dot(q.to(tl.float32), k.to(tl.float32), input_precision="ieee")
         else:
-            # Three products in the short format of the matrix units come to the accuracy of float32. A name for it
-            # would be no constant to torch.compile.
+            # Three products in the short format of the matrix units come to the accuracy of float32.
             scores = tl.dot(q, k, input_precision="tf32x3")
         if MASKED:
             visible = (key < length)[None, :]
@@ -246,6 +245,8 @@ def attention_kernel(
     STAGES: tl.constexpr,
 ):
     """Attend one query tile of one head to the keys of its sequence."""
+    # torch.compile hands numbers over in float64.
+    scale_log2 = tl.cast(scale_log2, tl.float32)
     number = tl.program_id(0) // HEADS
     if number >= tl.load(count_ptr):
         return

@@ -103,6 +103,9 @@ def kda_streamed_kernel(
     RING: tl.constexpr,
 ):
     """One program: one row of the batch, one value head, ``ROWS`` rows of its state."""
+    # torch.compile hands numbers over in float64.
+    scale = tl.cast(scale, tl.float32)
+    lower_bound = tl.cast(lower_bound, tl.float32)
     pid = tl.program_id(0).to(tl.int64)
     part = (pid % PARTS).to(tl.int32)
     hv = pid // PARTS % HV

@@ -181,6 +181,8 @@ def sparse_prefill_kernel(
     UPCAST: tl.constexpr,
 ):
     """Attend one block of a token's heads to the token's prefix rows, then to its extend rows."""
+    # torch.compile hands numbers over in float64.
+    scale_log2 = tl.cast(scale_log2, tl.float32)
     head_blocks: tl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
     # Head blocks of one token are neighbours in launch order, so that all but the first find the rows in L2.
     token = (tl.program_id(0) // head_blocks).to(tl.int64)
@@ -259,6 +261,8 @@ def sparse_decode_kernel(
     UPCAST: tl.constexpr,
 ):
     """Attend one block of a token's heads to one split of the token's rows; a single split writes the result itself."""
+    # torch.compile hands numbers over in float64.
+    scale_log2 = tl.cast(scale_log2, tl.float32)
     head_blocks: tl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
     part = tl.program_id(0) // head_blocks
     token = (part // num_splits).to(tl.int64)
