@@ -378,6 +378,21 @@ class TestByHand:
     def test_d6_options_of_the_hand_win(self, packages: Packages) -> None:
         assert "n is 3" in str(refuses(packages.load(self.SOURCE).returning, T(3)))
 
+    def test_d6_options_of_the_hook_do_not_reach_it(self, packages: Packages) -> None:
+        source = """
+            from tensorpact import contract
+
+            @contract
+            def f(x: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+                return x[1:]
+
+            def g(x: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+                return x[1:]
+        """
+        module = packages.load(textwrap.dedent(source), "hooked_by_hand", check_returns=True)
+        assert module.f(T(3)).shape == (2,)
+        assert "n" in str(refuses(module.g, T(3)))
+
     def test_d6_dataclasses(self, packages: Packages) -> None:
         module = packages.load(self.SOURCE)
         for cls in (module.Fields, module.Again):

@@ -13,10 +13,10 @@ PROBE = """
 import json, sys, time
 import torch, jaxtyping, beartype
 before = set(sys.modules)
-start = time.perf_counter()
+start = time.process_time()
 import tensorpact
 tensorpact.contract
-spent = time.perf_counter() - start
+spent = time.process_time() - start
 print(json.dumps({"spent": spent, "new": sorted({name.split(".")[0] for name in set(sys.modules) - before})}))
 """
 

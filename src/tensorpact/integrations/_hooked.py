@@ -18,7 +18,7 @@ COMPILERS = ("triton", "torch.jit", "torch._jit_internal", "numba", "cutlass", "
 #: Parts of them that run a function as it is.
 _HARMLESS = ("triton.testing",)
 _LEAVES_ALONE = frozenset({"no_type_check", "overload"})
-_ENGINE = "tensorpact._entry"
+_ENGINE = "tensorpact._decorator"
 
 
 class Transparent(Protocol):
