@@ -4,10 +4,10 @@ Everything is decided before anything is written: where a chunk goes is worked o
 update then follows, so that a refused call leaves buffers, ends and pin as they were.
 """
 
-import torch
 from torch import Tensor
 
 from tensorpact import Contract, DocumentedError
+from tensorpact._overlap import shares_bytes
 from tensorpact.clauses import Clause, any_of, dtype, let, require, same_device, same_dtype, shape
 from tensorpact.clauses import rank as rank_of
 
@@ -48,7 +48,6 @@ from ._causal_kv_cache_errors import (
     settings_problem,
 )
 from ._causal_kv_cache_plan import CacheState, Write, plan_write, read_ends, read_item
-from ._overlaps import may_overlap, overlap, overlaps_itself
 
 __all__ = [
     "ALIASED",
@@ -125,10 +124,12 @@ def _write(self: CacheState, n: int, current_chunk_start: int) -> Write:
 
 
 def _apart(self: CacheState, key: Tensor, value: Tensor) -> bool:
-    buffers, chunk = (self.k, self.v), (key, value)
-    if torch.compiler.is_compiling() or self.k.is_meta or not may_overlap(buffers, chunk):
-        return True
-    return not any(overlap(buffer, part) for buffer in buffers for part in chunk)
+    return not any(shares_bytes(buffer, part) for buffer in (self.k, self.v) for part in (key, value))
+
+
+def _overlaps_itself(tensor: Tensor) -> bool:
+    """Whether an axis of stride 0 puts several elements at one address."""
+    return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def index_clause() -> Clause:
@@ -156,7 +157,7 @@ def _state() -> list[Clause]:
     return [
         require(lambda self: self.cache_size == self.k.shape[1], error=CACHE_SIZE),
         require(
-            lambda self: not (overlaps_itself(self.k) or overlaps_itself(self.v) or overlap(self.k, self.v)),
+            lambda self: not (_overlaps_itself(self.k) or _overlaps_itself(self.v) or shares_bytes(self.k, self.v)),
             error=OVERLAPPING,
         ),
         index_clause(),

@@ -239,6 +239,7 @@ STATES = {
     "H19-disagreement": ({"global_end_index_int": 2, "local_end_index_int": 2}, documented.HOST_ENDS),
     "R23": ({"k": torch.zeros(1, 8, 4, 3).expand(2, 8, 4, 3)}, documented.OVERLAPPING),
     "same-buffer": ({"k": (same := torch.zeros(2, 8, 4, 3)), "v": same}, documented.OVERLAPPING),
+    "rows-that-meet": ({"k": (rows := torch.zeros(2, 8, 4, 7))[..., :3], "v": rows[..., 2:]}, documented.OVERLAPPING),
     "index-dtype": ({"global_end_index": torch.zeros(1)}, documented.INDEX),
     "index-size": ({"local_end_index": torch.zeros(2, dtype=torch.int64)}, documented.INDEX),
     "R43": ({"global_end_index": index(5), "local_end_index": index(3)}, documented.ENDS),
@@ -349,6 +350,11 @@ def interleaved() -> CausalSelfAttentionKVCache:
     return made(k=both[:, :, 0], v=both[:, :, 1])
 
 
+def one_row() -> CausalSelfAttentionKVCache:
+    rows = torch.zeros(2, 8, 4, 8)
+    return made(k=rows[..., :3], v=rows[..., 3:])
+
+
 ACCEPTED = {
     "E1": (lambda: cache(ends=(5, 5), sink_tokens=2), chunk(3, 5)),
     "A01-no-sequences": (
@@ -356,6 +362,7 @@ ACCEPTED = {
         chunk(2, 0, key=torch.ones(0, 2, 4, 3), value=torch.ones(0, 2, 4, 5)),
     ),
     "A11-keys-and-values-take-turns": (interleaved, chunk(2, 0, value=torch.ones(2, 2, 4, 3))),
+    "keys-and-values-in-one-row": (one_row, chunk(2, 0)),
     "A11-layer-of-a-shared-buffer": (lambda: made(k=torch.zeros(2, 8, 3, 4, 3)[:, :, 1]), chunk(2, 0)),
     "A13-expanded-chunk": (cache, chunk(2, 0, key=torch.ones(1, 1, 1, 3).expand(2, 2, 4, 3))),
     "A09-slice-of-a-projection": (cache, chunk(2, 0, key=torch.ones(2, 2, 12, 3)[:, :, 4:8])),
