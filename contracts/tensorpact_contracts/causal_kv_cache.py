@@ -124,7 +124,8 @@ def _write(self: CacheState, n: int, current_chunk_start: int) -> Write:
 
 
 def _apart(self: CacheState, key: Tensor, value: Tensor) -> bool:
-    return not any(shares_bytes(buffer, part) for buffer in (self.k, self.v) for part in (key, value))
+    """Whether a chunk lies outside the buffers and, where these are windows over storage, outside all of it."""
+    return not any(shares_bytes(buffer, part) for buffer in self.written_memory for part in (key, value))
 
 
 def _overlaps_itself(tensor: Tensor) -> bool:

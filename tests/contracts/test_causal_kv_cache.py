@@ -397,6 +397,29 @@ def test_what_is_unusual_but_right_is_accepted(name: str):
         assert bool((rows == 1).all())
 
 
+def test_a_view_that_the_window_has_left_is_no_chunk():
+    some = CausalSelfAttentionKVCache(torch.zeros(1, 4, 1, 1), torch.zeros(1, 4, 1, 1), index(), index(), 0, 0)
+
+    def feed(position: int) -> Any:
+        token = torch.full((1, 1, 1, 1), float(position))
+        return some.update_and_get_attention_kv(key=token, value=token, current_chunk_start=position)
+
+    view = [feed(i) for i in range(5)][-1]
+    held = {"key": view.k[:, :1], "value": view.v[:, :1]}
+    for i in range(5, 9):
+        feed(i)
+    text = f"{NAME}: key and value must not be views of the buffers that this call writes"
+    fresh = torch.ones(1, 1, 1, 1)
+    for part in ({}, {"key": fresh}, {"value": fresh}):
+        refused(some, documented.ALIASED, text, {**held, **part, "current_chunk_start": 9})
+    copies = {name: t.clone() for name, t in held.items()}
+    some.update_and_get_attention_kv(**copies, current_chunk_start=9)
+    # Other buffers: nothing writes to the storage that they replace.
+    some.k, some.v = some.k.clone(), some.v.clone()
+    last = some.update_and_get_attention_kv(**held, current_chunk_start=10)
+    assert last.k[0, -1].item() == held["key"].item()
+
+
 def packed(**changed: Any) -> QVGPackedCausalKVCache:
     fields: dict[str, Any] = {
         "batch_size": 2,
