@@ -134,7 +134,9 @@ CHUNK_DTYPE = _error(
     fields={"held": lambda self: "{} on {}".format(*self.chunk_storage)},
 )
 EMPTY_CHUNK = _error(
-    "empty-chunk", ValueError, "{debug_name}: a chunk holds at least one token, got key of shape {tuple(key.shape)}"
+    "empty-chunk",
+    ValueError,
+    "{debug_name}: a chunk holds at least one token and one head, got key of shape {tuple(key.shape)}",
 )
 GAP = _error(
     "gap-before-chunk",

@@ -86,6 +86,7 @@ __all__ = [
     "VALUE_SHAPE",
     "WINDOW",
     "WRITE_RANGE",
+    "empty_clause",
     "head_clauses",
     "head_start_clause",
     "index_clause",
@@ -187,6 +188,11 @@ def head_clauses() -> list[Clause]:
     ]
 
 
+def empty_clause() -> Clause:
+    """A chunk brings something: without heads it would still move the ends and bind the cache to an empty slice."""
+    return require(lambda key: key.shape[1] >= 1 and key.shape[2] >= 1, error=EMPTY_CHUNK, about="key")
+
+
 def slice_clause() -> Clause:
     """One cache holds one slice of heads until it is reset: ends and evictions are counted once, not by head."""
     return require(
@@ -235,7 +241,7 @@ UPDATE = Contract(
             about="recent_window_tokens",
         ),
         *_state(),
-        require(lambda n: n >= 1, error=EMPTY_CHUNK, about="key"),
+        empty_clause(),
         require(lambda write: write.chunk_start <= write.previous_global, error=GAP, about="current_chunk_start"),
         require(lambda write: not write.evicted or write.start >= write.sink, error=SINK_OVERRUN, about="key"),
         require(lambda write: write.spares_sink, error=SINK_REWRITE, about="current_chunk_start"),

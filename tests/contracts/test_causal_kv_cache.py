@@ -157,7 +157,9 @@ HOLES = [
          chunk(3, 8), documented.PIN_LOST,
          f"{NAME}: evicting 3 tokens moves the 2 pinned tokens to slot -1, into or past the 1 sink tokens"),
     case("H20", cache, chunk(0, 0), documented.EMPTY_CHUNK,
-         f"{NAME}: a chunk holds at least one token, got key of shape (2, 0, 4, 3)"),
+         f"{NAME}: a chunk holds at least one token and one head, got key of shape (2, 0, 4, 3)"),
+    case("no-heads", cache, chunk(2, 0, heads=0, cache_head_start=0), documented.EMPTY_CHUNK,
+         f"{NAME}: a chunk holds at least one token and one head, got key of shape (2, 2, 0, 3)"),
     case("H21", lambda: cache(ends=(20, 8)), chunk(2, -3), documented.WRITE_RANGE,
          RANGE.format(NAME, -15, -13, 20, 8, 8, 2, -3, -1)),
     case("H22-three", cache, chunk(2, 0, value=torch.ones(2, 4, 5)), documented.CHUNK_RANK,
@@ -477,7 +479,12 @@ PACKED = {
     "H20": (
         packed_chunk(0, 3),
         documented.EMPTY_CHUNK,
-        f"{QVG}: a chunk holds at least one token, got key of shape (2, 0, 4, 3)",
+        f"{QVG}: a chunk holds at least one token and one head, got key of shape (2, 0, 4, 3)",
+    ),
+    "no-heads": (
+        packed_chunk(3, 3, heads=0, cache_head_start=0),
+        documented.EMPTY_CHUNK,
+        f"{QVG}: a chunk holds at least one token and one head, got key of shape (2, 3, 0, 3)",
     ),
     "H25": (
         packed_chunk(2, 3, cache_head_start=1),
