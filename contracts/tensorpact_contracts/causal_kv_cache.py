@@ -135,10 +135,11 @@ def _overlaps_itself(tensor: Tensor) -> bool:
 
 
 def index_clause() -> Clause:
-    """Each end is one int64."""
+    """Each end is one int64, and neither is the other: they part at the first eviction."""
     return any_of(
         dtype("self.global_end_index", "self.local_end_index"),
         require(lambda self: self.global_end_index.numel() == 1 == self.local_end_index.numel()),
+        require(lambda self: not shares_bytes(self.global_end_index, self.local_end_index)),
         error=INDEX,
     )
 

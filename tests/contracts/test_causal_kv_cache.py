@@ -244,6 +244,14 @@ STATES = {
     "rows-that-meet": ({"k": (rows := torch.zeros(2, 8, 4, 7))[..., :3], "v": rows[..., 2:]}, documented.OVERLAPPING),
     "index-dtype": ({"global_end_index": torch.zeros(1)}, documented.INDEX),
     "index-size": ({"local_end_index": torch.zeros(2, dtype=torch.int64)}, documented.INDEX),
+    "one-index-for-both-ends": (
+        {"global_end_index": (both := index()), "local_end_index": both},
+        documented.INDEX,
+    ),
+    "two-views-of-one-index": (
+        {"global_end_index": (ends := index()), "local_end_index": ends[0]},
+        documented.INDEX,
+    ),
     "R43": ({"global_end_index": index(5), "local_end_index": index(3)}, documented.ENDS),
     "local-past-the-slots": ({"global_end_index": index(9), "local_end_index": index(9)}, documented.ENDS),
     "negative-end": ({"global_end_index": index(0), "local_end_index": index(-1)}, documented.ENDS),
@@ -294,8 +302,13 @@ def test_texts_of_the_state():
         ),
         (
             {"global_end_index": torch.zeros(1)},
-            "global_end_index and local_end_index must each hold one int64, got 1 of torch.float32 and 1 of "
-            "torch.int64",
+            "global_end_index and local_end_index must each hold one int64 in memory of its own, got 1 of "
+            "torch.float32 and 1 of torch.int64",
+        ),
+        (
+            {"global_end_index": (both := index()), "local_end_index": both},
+            "global_end_index and local_end_index must each hold one int64 in memory of its own, got 1 of torch.int64 "
+            "and 1 of torch.int64 at one address",
         ),
     ):
         with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared
@@ -383,6 +396,10 @@ ACCEPTED = {
     "window-beyond-the-cache": (lambda: cache(attention_window_size=100), chunk(2, 0)),
     "0-head-start": (cache, chunk(2, 0, cache_head_start=0)),
     "window-not-consulted": (lambda: cache(attention_window_size=1), chunk(3, 0, recent_window_tokens=0)),
+    "ends-in-one-tensor": (
+        lambda: made(global_end_index=(ends := torch.zeros(2, dtype=torch.int64))[:1], local_end_index=ends[1:]),
+        chunk(2, 0),
+    ),
     "scalar-index": (lambda: made(global_end_index=torch.tensor(0), local_end_index=torch.tensor(0)), chunk(2, 0)),
 }
 
