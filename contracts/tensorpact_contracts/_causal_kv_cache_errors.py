@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tensorpact import DocumentedError
+from tensorpact._overlap import shares_bytes
 
 from ._causal_kv_cache_plan import CacheState, read_ends, read_item
 from ._causal_kv_cache_segments import PackedState
@@ -15,6 +16,11 @@ _error = functools.partial(DocumentedError, module="tensorpact_contracts.causal_
 
 def _described(index: Tensor) -> str:
     return f"{index.numel()} of {index.dtype}"
+
+
+def _described_ends(self: CacheState) -> str:
+    found = f"{_described(self.global_end_index)} and {_described(self.local_end_index)}"
+    return found + (" at one address" if shares_bytes(self.global_end_index, self.local_end_index) else "")
 
 
 def settings_problem(cache: CacheState) -> str | None:
@@ -134,7 +140,9 @@ CHUNK_DTYPE = _error(
     fields={"held": lambda self: "{} on {}".format(*self.chunk_storage)},
 )
 EMPTY_CHUNK = _error(
-    "empty-chunk", ValueError, "{debug_name}: a chunk holds at least one token, got key of shape {tuple(key.shape)}"
+    "empty-chunk",
+    ValueError,
+    "{debug_name}: a chunk holds at least one token and one head, got key of shape {tuple(key.shape)}",
 )
 GAP = _error(
     "gap-before-chunk",
@@ -210,8 +218,8 @@ OVERLAPPING = _error(
 INDEX = _error(
     "index-tensors",
     ValueError,
-    "global_end_index and local_end_index must each hold one int64, got {found}",
-    fields={"found": lambda self: f"{_described(self.global_end_index)} and {_described(self.local_end_index)}"},
+    "global_end_index and local_end_index must each hold one int64 in memory of its own, got {found}",
+    fields={"found": _described_ends},
 )
 SETTINGS = _error(
     "setting-out-of-range",

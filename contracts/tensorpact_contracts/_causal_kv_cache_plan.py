@@ -28,6 +28,11 @@ class CacheState(Protocol):
     pinned_len: int
     headroom: int | None
 
+    @property
+    def written_memory(self) -> tuple[Tensor, ...]:
+        """Tensors that an update may write to, spare slots included."""
+        ...
+
 
 class Pin(NamedTuple):
     """A pinned range of slots; no tokens where nothing is pinned."""

@@ -4,10 +4,10 @@ Everything is decided before anything is written: where a chunk goes is worked o
 update then follows, so that a refused call leaves buffers, ends and pin as they were.
 """
 
-import torch
 from torch import Tensor
 
 from tensorpact import Contract, DocumentedError
+from tensorpact._overlap import shares_bytes
 from tensorpact.clauses import Clause, any_of, dtype, let, require, same_device, same_dtype, shape
 from tensorpact.clauses import rank as rank_of
 
@@ -48,7 +48,6 @@ from ._causal_kv_cache_errors import (
     settings_problem,
 )
 from ._causal_kv_cache_plan import CacheState, Write, plan_write, read_ends, read_item
-from ._overlaps import may_overlap, overlap, overlaps_itself
 
 __all__ = [
     "ALIASED",
@@ -87,6 +86,7 @@ __all__ = [
     "VALUE_SHAPE",
     "WINDOW",
     "WRITE_RANGE",
+    "empty_clause",
     "head_clauses",
     "head_start_clause",
     "index_clause",
@@ -125,17 +125,21 @@ def _write(self: CacheState, n: int, current_chunk_start: int) -> Write:
 
 
 def _apart(self: CacheState, key: Tensor, value: Tensor) -> bool:
-    buffers, chunk = (self.k, self.v), (key, value)
-    if torch.compiler.is_compiling() or self.k.is_meta or not may_overlap(buffers, chunk):
-        return True
-    return not any(overlap(buffer, part) for buffer in buffers for part in chunk)
+    """Whether a chunk lies outside the buffers and, where these are windows over storage, outside all of it."""
+    return not any(shares_bytes(buffer, part) for buffer in self.written_memory for part in (key, value))
+
+
+def _overlaps_itself(tensor: Tensor) -> bool:
+    """Whether an axis of stride 0 puts several elements at one address."""
+    return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def index_clause() -> Clause:
-    """Each end is one int64."""
+    """Each end is one int64, and neither is the other: they part at the first eviction."""
     return any_of(
         dtype("self.global_end_index", "self.local_end_index"),
         require(lambda self: self.global_end_index.numel() == 1 == self.local_end_index.numel()),
+        require(lambda self: not shares_bytes(self.global_end_index, self.local_end_index)),
         error=INDEX,
     )
 
@@ -156,7 +160,7 @@ def _state() -> list[Clause]:
     return [
         require(lambda self: self.cache_size == self.k.shape[1], error=CACHE_SIZE),
         require(
-            lambda self: not (overlaps_itself(self.k) or overlaps_itself(self.v) or overlap(self.k, self.v)),
+            lambda self: not (_overlaps_itself(self.k) or _overlaps_itself(self.v) or shares_bytes(self.k, self.v)),
             error=OVERLAPPING,
         ),
         index_clause(),
@@ -183,6 +187,11 @@ def head_clauses() -> list[Clause]:
             about="cache_head_start",
         ),
     ]
+
+
+def empty_clause() -> Clause:
+    """A chunk brings something: without heads it would still move the ends and bind the cache to an empty slice."""
+    return require(lambda key: key.shape[1] >= 1 and key.shape[2] >= 1, error=EMPTY_CHUNK, about="key")
 
 
 def slice_clause() -> Clause:
@@ -233,7 +242,7 @@ UPDATE = Contract(
             about="recent_window_tokens",
         ),
         *_state(),
-        require(lambda n: n >= 1, error=EMPTY_CHUNK, about="key"),
+        empty_clause(),
         require(lambda write: write.chunk_start <= write.previous_global, error=GAP, about="current_chunk_start"),
         require(lambda write: not write.evicted or write.start >= write.sink, error=SINK_OVERRUN, about="key"),
         require(lambda write: write.spares_sink, error=SINK_REWRITE, about="current_chunk_start"),

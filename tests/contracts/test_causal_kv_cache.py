@@ -157,7 +157,9 @@ HOLES = [
          chunk(3, 8), documented.PIN_LOST,
          f"{NAME}: evicting 3 tokens moves the 2 pinned tokens to slot -1, into or past the 1 sink tokens"),
     case("H20", cache, chunk(0, 0), documented.EMPTY_CHUNK,
-         f"{NAME}: a chunk holds at least one token, got key of shape (2, 0, 4, 3)"),
+         f"{NAME}: a chunk holds at least one token and one head, got key of shape (2, 0, 4, 3)"),
+    case("no-heads", cache, chunk(2, 0, heads=0, cache_head_start=0), documented.EMPTY_CHUNK,
+         f"{NAME}: a chunk holds at least one token and one head, got key of shape (2, 2, 0, 3)"),
     case("H21", lambda: cache(ends=(20, 8)), chunk(2, -3), documented.WRITE_RANGE,
          RANGE.format(NAME, -15, -13, 20, 8, 8, 2, -3, -1)),
     case("H22-three", cache, chunk(2, 0, value=torch.ones(2, 4, 5)), documented.CHUNK_RANK,
@@ -239,8 +241,17 @@ STATES = {
     "H19-disagreement": ({"global_end_index_int": 2, "local_end_index_int": 2}, documented.HOST_ENDS),
     "R23": ({"k": torch.zeros(1, 8, 4, 3).expand(2, 8, 4, 3)}, documented.OVERLAPPING),
     "same-buffer": ({"k": (same := torch.zeros(2, 8, 4, 3)), "v": same}, documented.OVERLAPPING),
+    "rows-that-meet": ({"k": (rows := torch.zeros(2, 8, 4, 7))[..., :3], "v": rows[..., 2:]}, documented.OVERLAPPING),
     "index-dtype": ({"global_end_index": torch.zeros(1)}, documented.INDEX),
     "index-size": ({"local_end_index": torch.zeros(2, dtype=torch.int64)}, documented.INDEX),
+    "one-index-for-both-ends": (
+        {"global_end_index": (both := index()), "local_end_index": both},
+        documented.INDEX,
+    ),
+    "two-views-of-one-index": (
+        {"global_end_index": (ends := index()), "local_end_index": ends[0]},
+        documented.INDEX,
+    ),
     "R43": ({"global_end_index": index(5), "local_end_index": index(3)}, documented.ENDS),
     "local-past-the-slots": ({"global_end_index": index(9), "local_end_index": index(9)}, documented.ENDS),
     "negative-end": ({"global_end_index": index(0), "local_end_index": index(-1)}, documented.ENDS),
@@ -291,8 +302,13 @@ def test_texts_of_the_state():
         ),
         (
             {"global_end_index": torch.zeros(1)},
-            "global_end_index and local_end_index must each hold one int64, got 1 of torch.float32 and 1 of "
-            "torch.int64",
+            "global_end_index and local_end_index must each hold one int64 in memory of its own, got 1 of "
+            "torch.float32 and 1 of torch.int64",
+        ),
+        (
+            {"global_end_index": (both := index()), "local_end_index": both},
+            "global_end_index and local_end_index must each hold one int64 in memory of its own, got 1 of torch.int64 "
+            "and 1 of torch.int64 at one address",
         ),
     ):
         with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared
@@ -349,6 +365,11 @@ def interleaved() -> CausalSelfAttentionKVCache:
     return made(k=both[:, :, 0], v=both[:, :, 1])
 
 
+def one_row() -> CausalSelfAttentionKVCache:
+    rows = torch.zeros(2, 8, 4, 8)
+    return made(k=rows[..., :3], v=rows[..., 3:])
+
+
 ACCEPTED = {
     "E1": (lambda: cache(ends=(5, 5), sink_tokens=2), chunk(3, 5)),
     "A01-no-sequences": (
@@ -356,6 +377,7 @@ ACCEPTED = {
         chunk(2, 0, key=torch.ones(0, 2, 4, 3), value=torch.ones(0, 2, 4, 5)),
     ),
     "A11-keys-and-values-take-turns": (interleaved, chunk(2, 0, value=torch.ones(2, 2, 4, 3))),
+    "keys-and-values-in-one-row": (one_row, chunk(2, 0)),
     "A11-layer-of-a-shared-buffer": (lambda: made(k=torch.zeros(2, 8, 3, 4, 3)[:, :, 1]), chunk(2, 0)),
     "A13-expanded-chunk": (cache, chunk(2, 0, key=torch.ones(1, 1, 1, 3).expand(2, 2, 4, 3))),
     "A09-slice-of-a-projection": (cache, chunk(2, 0, key=torch.ones(2, 2, 12, 3)[:, :, 4:8])),
@@ -374,6 +396,10 @@ ACCEPTED = {
     "window-beyond-the-cache": (lambda: cache(attention_window_size=100), chunk(2, 0)),
     "0-head-start": (cache, chunk(2, 0, cache_head_start=0)),
     "window-not-consulted": (lambda: cache(attention_window_size=1), chunk(3, 0, recent_window_tokens=0)),
+    "ends-in-one-tensor": (
+        lambda: made(global_end_index=(ends := torch.zeros(2, dtype=torch.int64))[:1], local_end_index=ends[1:]),
+        chunk(2, 0),
+    ),
     "scalar-index": (lambda: made(global_end_index=torch.tensor(0), local_end_index=torch.tensor(0)), chunk(2, 0)),
 }
 
@@ -388,6 +414,29 @@ def test_what_is_unusual_but_right_is_accepted(name: str):
     assert not view.k.requires_grad
     if name not in ("rewrite-of-a-resident-chunk", "rewrite-of-the-sink-before-an-eviction"):
         assert bool((rows == 1).all())
+
+
+def test_a_view_that_the_window_has_left_is_no_chunk():
+    some = CausalSelfAttentionKVCache(torch.zeros(1, 4, 1, 1), torch.zeros(1, 4, 1, 1), index(), index(), 0, 0)
+
+    def feed(position: int) -> Any:
+        token = torch.full((1, 1, 1, 1), float(position))
+        return some.update_and_get_attention_kv(key=token, value=token, current_chunk_start=position)
+
+    view = [feed(i) for i in range(5)][-1]
+    held = {"key": view.k[:, :1], "value": view.v[:, :1]}
+    for i in range(5, 9):
+        feed(i)
+    text = f"{NAME}: key and value must not be views of the buffers that this call writes"
+    fresh = torch.ones(1, 1, 1, 1)
+    for part in ({}, {"key": fresh}, {"value": fresh}):
+        refused(some, documented.ALIASED, text, {**held, **part, "current_chunk_start": 9})
+    copies = {name: t.clone() for name, t in held.items()}
+    some.update_and_get_attention_kv(**copies, current_chunk_start=9)
+    # Other buffers: nothing writes to the storage that they replace.
+    some.k, some.v = some.k.clone(), some.v.clone()
+    last = some.update_and_get_attention_kv(**held, current_chunk_start=10)
+    assert last.k[0, -1].item() == held["key"].item()
 
 
 def packed(**changed: Any) -> QVGPackedCausalKVCache:
@@ -447,7 +496,12 @@ PACKED = {
     "H20": (
         packed_chunk(0, 3),
         documented.EMPTY_CHUNK,
-        f"{QVG}: a chunk holds at least one token, got key of shape (2, 0, 4, 3)",
+        f"{QVG}: a chunk holds at least one token and one head, got key of shape (2, 0, 4, 3)",
+    ),
+    "no-heads": (
+        packed_chunk(3, 3, heads=0, cache_head_start=0),
+        documented.EMPTY_CHUNK,
+        f"{QVG}: a chunk holds at least one token and one head, got key of shape (2, 3, 0, 3)",
     ),
     "H25": (
         packed_chunk(2, 3, cache_head_start=1),

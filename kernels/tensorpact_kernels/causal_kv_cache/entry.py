@@ -85,6 +85,12 @@ class CausalSelfAttentionKVCache:
         """First head and the one behind the last that the cache holds since its last reset; None before a chunk."""
         return self._heads
 
+    @property
+    def written_memory(self) -> tuple[Tensor, ...]:
+        """Tensors that an update may write to: the buffers and, where these are windows, what lies around them."""
+        storage = self._current_storage()
+        return (self.k, self.v) if storage is None else (storage.k_store, storage.v_store)
+
     def reset_indices(self) -> None:
         """Forget all tokens, the pin and the slice of heads; the buffers keep what is in them."""
         self.global_end_index.zero_()
@@ -211,12 +217,14 @@ class CausalSelfAttentionKVCache:
         else:
             rolling.write_chunk(k, v, key, value, write.start)
 
+    def _current_storage(self) -> rolling.Storage | None:
+        """The storage that ``k`` and ``v`` are windows over; None where somebody has given the cache other buffers."""
+        storage = self._storage
+        return storage if storage is not None and storage.k is self.k and storage.v is self.v else None
+
     def _advance(self, write: Write, key: Tensor, value: Tensor) -> bool:
         """Evict by moving the window; false where there are no spare slots to move it over."""
-        storage = self._storage
-        if storage is not None and (storage.k is not self.k or storage.v is not self.v):
-            # Somebody has given the cache other buffers.
-            storage = None
+        storage = self._current_storage()
         if storage is None:
             spare = rolling.spare_slots(self.k) if self.headroom is None else self.headroom
             if not spare:
