@@ -139,7 +139,7 @@ def _beyond_the_public_checks(*rings: str) -> list[Clause]:
     """
     inputs = ("mixed_qkv", "a", "b", "A_log", "dt_bias")
     integers = ("ssm_state_indices", "write_pos", "force_flush") if rings else ("ssm_state_indices",)
-    written = ("out", "initial_state", *rings)
+    pools = ("initial_state", *rings)
     return [
         named_axes("initial_state", error=STATE_AXES),
         require(lambda HV, V: HV >= 1 and V >= 1, error=EMPTY_HEADS, about="initial_state"),
@@ -150,8 +150,10 @@ def _beyond_the_public_checks(*rings: str) -> list[Clause]:
         dtype("ssm_state_indices", error=INDICES_DTYPE),
         require(lambda scale: -math.inf < scale < math.inf, error=SCALE, about="scale"),
         require(_is_decay, error=LOWER_BOUND, about="lower_bound"),
-        any_of(*(no_overlap(name) for name in written), error=EXPANDED),
+        any_of(*(no_overlap(name) for name in ("out", *pools)), error=EXPANDED),
         no_overlap("out", *inputs, "initial_state", *rings, *integers, error=OUT_OVERLAP),
+        # Inputs may share memory with one another, but not with what is written; each clause names the pools behind it.
+        *(no_overlap(*pools[i:], *inputs, *integers, error=POOL_OVERLAP) for i in range(len(pools))),
         require(lambda mixed_qkv: mixed_qkv.is_cuda or not triton_forced(), error=REQUIRES_CUDA, about="mixed_qkv"),
     ]
 
@@ -197,9 +199,6 @@ REPLAYSSM_DECODE = Contract(
         require(lambda L: L <= MAX_RING, error=RING_LIMIT, about="d_cache"),
         any_of(dtype("d_cache", "k_cache"), same_dtype("d_cache", "k_cache"), error=RING_DTYPE),
         *_beyond_the_public_checks("d_cache", "k_cache", "g_cache"),
-        no_overlap("initial_state", "d_cache", "k_cache", "g_cache", error=POOL_OVERLAP),
-        no_overlap("d_cache", "k_cache", "g_cache", error=POOL_OVERLAP),
-        no_overlap("k_cache", "g_cache", error=POOL_OVERLAP),
     ],
 )
 
