@@ -1,7 +1,5 @@
 """Contracts of decoding with Kimi Delta Attention: the state alone (packed decode), or a state with replay rings."""
 
-import math
-
 from torch import Tensor
 
 from tensorpact import Contract
@@ -76,6 +74,7 @@ from ._replayssm_errors import (
     WRITE_POS,
     WRITE_POS_SHAPE,
 )
+from ._values import fits_float
 
 _DIMS = {
     "B": "rows of the batch, one new token each, padding rows included",
@@ -101,7 +100,7 @@ def _one_half_format(mixed_qkv: Tensor, a: Tensor, b: Tensor, out: Tensor) -> bo
 
 
 def _is_decay(lower_bound: float | None) -> bool:
-    return lower_bound is None or -math.inf < lower_bound < 0
+    return lower_bound is None or (lower_bound < 0 and fits_float(lower_bound))
 
 
 #: Public checks that both entry points make alike; between them stand those of `a`, `b` and the gate parameters.
@@ -148,7 +147,7 @@ def _beyond_the_public_checks(*rings: str) -> list[Clause]:
         dtype("A_log", "dt_bias", error=GATE_PARAMETER_DTYPE),
         dtype("initial_state", error=STATE_DTYPE),
         dtype("ssm_state_indices", error=INDICES_DTYPE),
-        require(lambda scale: -math.inf < scale < math.inf, error=SCALE, about="scale"),
+        require(lambda scale: fits_float(scale), error=SCALE, about="scale"),
         require(_is_decay, error=LOWER_BOUND, about="lower_bound"),
         any_of(*(no_overlap(name) for name in ("out", *pools)), error=EXPANDED),
         no_overlap("out", *inputs, "initial_state", *rings, *integers, error=OUT_OVERLAP),

@@ -405,6 +405,7 @@ HOLES: list[tuple[str, Change, DocumentedError, str]] = [
         "`ssm_state_indices` must be int32 or int64 (got torch.float32).",
     ),
     ("14-nan", lambda x: {"scale": math.nan}, documented.SCALE, "`scale` must be finite (got nan)."),
+    ("14-no-float", lambda x: {"scale": 10**400}, documented.SCALE, f"`scale` must be finite (got {10**400})."),
     ("14-infinite", lambda x: {"scale": -math.inf}, documented.SCALE, "`scale` must be finite (got -inf)."),
     *(
         (
@@ -413,7 +414,7 @@ HOLES: list[tuple[str, Change, DocumentedError, str]] = [
             documented.LOWER_BOUND,
             f"`lower_bound` must be finite and below 0, or None (got {bound}).",
         )
-        for bound in (5.0, 0.0, 0, math.nan, -math.inf)
+        for bound in (5.0, 0.0, 0, math.nan, -math.inf, -(10**400))
     ),
     (
         "12-state",

@@ -136,6 +136,7 @@ CHECKS = [
         "`initial_state` must have the axes [slots, HV, V, K] (named [slots, HV, value, key]).",
         initial_state=name_axes(T(6, 2, 32, 16), "slots HV value key"),
     ),
+    case("14-no-float", documented.SCALE, f"`scale` must be finite (got {10**400}).", scale=10**400),
     case("14-scale", documented.SCALE, "`scale` must be finite (got inf).", scale=math.inf),
     case(
         "14-bound",
