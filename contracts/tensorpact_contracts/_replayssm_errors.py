@@ -149,7 +149,7 @@ OUT_OVERLAP = _documented(
 POOL_OVERLAP = _documented(
     "state-and-rings-overlap",
     ValueError,
-    "State and rings must not share memory; overlapped by another of them: {names}.",
+    "State and rings must share no memory with one another or an input; overlapped by one of them: {names}.",
 )
 REQUIRES_CUDA = _documented(
     "kda-requires-cuda-or-hip-tensors",

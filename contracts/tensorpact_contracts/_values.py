@@ -1,5 +1,6 @@
 """Numbers inside boundary vectors, where reading them costs nothing: the place of clauses on values."""
 
+import sys
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, cast
@@ -31,6 +32,15 @@ def is_sized(host: Any) -> bool:
         return False
 
 
+def fits_float(number: float) -> bool:
+    """Whether a number is finite as a float too; an int may be larger than any float, and smaller than infinity.
+
+    Args:
+        number: A float or an int.
+    """
+    return -sys.float_info.max <= number <= sys.float_info.max
+
+
 def host_values(tensor: Tensor, host: Any = None) -> Sequence[int] | None:
     """The numbers of an integer vector, or None where they may not be read.
 
@@ -43,7 +53,8 @@ def host_values(tensor: Tensor, host: Any = None) -> Sequence[int] | None:
         host: Its host copy, or None.
     """
     if host is not None:
-        return host
+        # Entries may be numpy's, which compute in their own width.
+        return [int(entry) for entry in host]
     if torch.compiler.is_compiling() or not (tensor.is_cpu or tensor.device.type == "npu"):
         return None
     try:

@@ -1,6 +1,5 @@
 """Contracts of attention over packed sequences, bidirectional and causal, with the public checks of the first."""
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,7 +11,7 @@ from tensorpact import Contract, DocumentedError
 from tensorpact.clauses import Clause, any_of, dtype, present, rank, require, same_device, same_dim, same_dtype, shape
 
 from ._backends import npu_forced
-from ._values import holds_ints, host_values, is_sized
+from ._values import fits_float, holds_ints, host_values, is_sized
 
 MOST_TOKENS = 2**30
 
@@ -281,7 +280,7 @@ def _contract(name: str, reference: str) -> Contract:
                 error=BOUNDARIES_DEVICE,
             ),
             require(
-                lambda softmax_scale: softmax_scale is None or 0 < softmax_scale < math.inf,
+                lambda softmax_scale: softmax_scale is None or (softmax_scale > 0 and fits_float(softmax_scale)),
                 error=SCALE,
                 about="softmax_scale",
             ),

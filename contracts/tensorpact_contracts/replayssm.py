@@ -1,7 +1,5 @@
 """Contracts of decoding with Kimi Delta Attention: the state alone (packed decode), or a state with replay rings."""
 
-import math
-
 from torch import Tensor
 
 from tensorpact import Contract
@@ -76,6 +74,7 @@ from ._replayssm_errors import (
     WRITE_POS,
     WRITE_POS_SHAPE,
 )
+from ._values import fits_float
 
 _DIMS = {
     "B": "rows of the batch, one new token each, padding rows included",
@@ -101,7 +100,7 @@ def _one_half_format(mixed_qkv: Tensor, a: Tensor, b: Tensor, out: Tensor) -> bo
 
 
 def _is_decay(lower_bound: float | None) -> bool:
-    return lower_bound is None or -math.inf < lower_bound < 0
+    return lower_bound is None or (lower_bound < 0 and fits_float(lower_bound))
 
 
 #: Public checks that both entry points make alike; between them stand those of `a`, `b` and the gate parameters.
@@ -139,7 +138,7 @@ def _beyond_the_public_checks(*rings: str) -> list[Clause]:
     """
     inputs = ("mixed_qkv", "a", "b", "A_log", "dt_bias")
     integers = ("ssm_state_indices", "write_pos", "force_flush") if rings else ("ssm_state_indices",)
-    written = ("out", "initial_state", *rings)
+    pools = ("initial_state", *rings)
     return [
         named_axes("initial_state", error=STATE_AXES),
         require(lambda HV, V: HV >= 1 and V >= 1, error=EMPTY_HEADS, about="initial_state"),
@@ -148,10 +147,12 @@ def _beyond_the_public_checks(*rings: str) -> list[Clause]:
         dtype("A_log", "dt_bias", error=GATE_PARAMETER_DTYPE),
         dtype("initial_state", error=STATE_DTYPE),
         dtype("ssm_state_indices", error=INDICES_DTYPE),
-        require(lambda scale: -math.inf < scale < math.inf, error=SCALE, about="scale"),
+        require(lambda scale: fits_float(scale), error=SCALE, about="scale"),
         require(_is_decay, error=LOWER_BOUND, about="lower_bound"),
-        any_of(*(no_overlap(name) for name in written), error=EXPANDED),
+        any_of(*(no_overlap(name) for name in ("out", *pools)), error=EXPANDED),
         no_overlap("out", *inputs, "initial_state", *rings, *integers, error=OUT_OVERLAP),
+        # Inputs may share memory with one another, but not with what is written; each clause names the pools behind it.
+        *(no_overlap(*pools[i:], *inputs, *integers, error=POOL_OVERLAP) for i in range(len(pools))),
         require(lambda mixed_qkv: mixed_qkv.is_cuda or not triton_forced(), error=REQUIRES_CUDA, about="mixed_qkv"),
     ]
 
@@ -197,9 +198,6 @@ REPLAYSSM_DECODE = Contract(
         require(lambda L: L <= MAX_RING, error=RING_LIMIT, about="d_cache"),
         any_of(dtype("d_cache", "k_cache"), same_dtype("d_cache", "k_cache"), error=RING_DTYPE),
         *_beyond_the_public_checks("d_cache", "k_cache", "g_cache"),
-        no_overlap("initial_state", "d_cache", "k_cache", "g_cache", error=POOL_OVERLAP),
-        no_overlap("d_cache", "k_cache", "g_cache", error=POOL_OVERLAP),
-        no_overlap("k_cache", "g_cache", error=POOL_OVERLAP),
     ],
 )
 

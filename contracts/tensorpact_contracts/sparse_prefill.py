@@ -1,7 +1,5 @@
 """Contracts of the sparse attention over a paged pool: prefill with two sources, decode with one."""
 
-import math
-
 import torch
 
 from tensorpact import Contract, DocumentedError
@@ -9,6 +7,7 @@ from tensorpact.clauses import Clause, dtype, require, same_device, same_dim, sa
 from tensorpact.clauses import rank as rank_of
 
 from ._backends import triton_forced
+from ._values import fits_float
 
 GROUP_SIZE = 64
 FP8 = torch.float8_e4m3fn
@@ -92,7 +91,7 @@ SCALES_SHAPE = DocumentedError(
 
 
 def _positive(softmax_scale: float) -> bool:
-    return 0 < softmax_scale < math.inf
+    return softmax_scale > 0 and fits_float(softmax_scale)
 
 
 def _shared(*names: str) -> list[Clause]:

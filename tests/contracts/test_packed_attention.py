@@ -241,6 +241,7 @@ HOLES = [
         case(f"P10-{scale}", documented.SCALE, SCALE.format(scale), softmax_scale=scale)
         for scale in (math.nan, math.inf, 0.0, -0.25, 0)
     ),
+    case("P10-no-float", documented.SCALE, SCALE.format(10**400), softmax_scale=10**400),
     case("P13", documented.NO_BACKWARD, GRADIENT + "q", q=half(7, 4, 16).requires_grad_()),
     case(
         "P13-keys",
@@ -279,6 +280,17 @@ def test_holes(attend: Call, error: DocumentedError, text: str, changed: dict[st
 def test_p6_p7_a_host_copy_is_a_sequence_of_integers(attend: Call, side: str, host: Any):
     name = f"cu_seqlens_{side}_host"
     refused(attend, documented.HOST_INTS, f"{name} must be a plain sequence of integers", {name: host})
+
+
+@pytest.mark.parametrize("width", [np.int8, np.uint32, np.uint64])
+def test_p6_integers_of_numpy_count_as_their_numbers(attend: Call, width: type[np.integer[Any]]):
+    # The first sequence has fewer keys than queries: a negative number, and a step that takes int8 beyond its largest.
+    torch.manual_seed(1)
+    q, k, v = torch.randn(120, 4, 16), torch.randn(9, 2, 16), torch.randn(9, 2, 8)
+    bounds = {"cu_seqlens_q": ints(0, 100, 120), "cu_seqlens_k": ints(0, 4, 9)}
+    hosts: dict[str, Any] = {f"{name}_host": list(ends.numpy().astype(width)) for name, ends in bounds.items()}
+    expected = attend(q=q, k=k, v=v, **bounds)
+    torch.testing.assert_close(attend(q=q, k=k, v=v, **bounds, **hosts), expected, rtol=0, atol=0)
 
 
 def test_p6_every_entry_of_a_long_host_copy_is_looked_at(attend: Call):

@@ -268,12 +268,17 @@ GATES = "`A_log` and `dt_bias` are fp64, fp32, bf16 or fp16; of another dtype: "
 RINGS = "`d_cache` and `k_cache` share one dtype, fp32, bf16 or fp16 (got "
 STRIDE = "A tensor that is written needs memory for each of its elements; an axis has stride 0 in: "
 OUT = "`out` must have memory of its own; it shares some with: "
-POOLS = "State and rings must not share memory; overlapped by another of them: "
+POOLS = "State and rings must share no memory with one another or an input; overlapped by one of them: "
 
 
 def _half_ring(x: Arguments) -> Arguments:
     pool = T(5, 4, 6, 16)
     return {"d_cache": pool[:, :, :4], "g_cache": pool[:, :, 2:]}
+
+
+def _carved(pool: Tensor, like: Tensor) -> Tensor:
+    """A tensor shaped and typed as another, in the first bytes of a pool."""
+    return pool.view(-1).view(like.dtype)[: like.numel()].view(like.shape)
 
 
 #: What the public checks let through; the number is that of the hole in the spec.
@@ -400,6 +405,7 @@ HOLES: list[tuple[str, Change, DocumentedError, str]] = [
         "`ssm_state_indices` must be int32 or int64 (got torch.float32).",
     ),
     ("14-nan", lambda x: {"scale": math.nan}, documented.SCALE, "`scale` must be finite (got nan)."),
+    ("14-no-float", lambda x: {"scale": 10**400}, documented.SCALE, f"`scale` must be finite (got {10**400})."),
     ("14-infinite", lambda x: {"scale": -math.inf}, documented.SCALE, "`scale` must be finite (got -inf)."),
     *(
         (
@@ -408,7 +414,7 @@ HOLES: list[tuple[str, Change, DocumentedError, str]] = [
             documented.LOWER_BOUND,
             f"`lower_bound` must be finite and below 0, or None (got {bound}).",
         )
-        for bound in (5.0, 0.0, 0, math.nan, -math.inf)
+        for bound in (5.0, 0.0, 0, math.nan, -math.inf, -(10**400))
     ),
     (
         "12-state",
@@ -447,6 +453,22 @@ HOLES: list[tuple[str, Change, DocumentedError, str]] = [
         documented.POOL_OVERLAP,
         POOLS + "k_cache.",
     ),
+    *(
+        (
+            f"12-{name}-in-{pool}",
+            lambda x, name=name, pool=pool: {name: _carved(x[pool], x[name])},
+            documented.POOL_OVERLAP,
+            f"{POOLS}{name}.",
+        )
+        for pool in ("initial_state", "d_cache", "k_cache", "g_cache")
+        for name in ("mixed_qkv", "a", "b", "A_log", "dt_bias", "ssm_state_indices", "write_pos")
+    ),
+    (
+        "12-force_flush-in-g_cache",
+        lambda x: {"force_flush": _carved(x["g_cache"], ints(2))},
+        documented.POOL_OVERLAP,
+        POOLS + "force_flush.",
+    ),
 ]
 
 
@@ -464,6 +486,13 @@ def test_each_public_check(change: Change, error: DocumentedError, text: str):
 def test_each_hole_is_closed(change: Change, error: DocumentedError, text: str):
     given = arguments()
     refused(given | change(given), error, text)
+
+
+def test_12_inputs_may_share_memory_with_one_another():
+    given = arguments()
+    shared = T(2, 4, 16)
+    given |= {"a": shared, "b": shared.view(-1)[:8].view(2, 4), "A_log": shared[0, 0, :4], "dt_bias": shared[0]}
+    fused_recurrent_kda_replayssm_decode(**given | {"force_flush": given["write_pos"]})
 
 
 def test_triton_is_refused_without_a_gpu():

@@ -136,6 +136,7 @@ CHECKS = [
         "`initial_state` must have the axes [slots, HV, V, K] (named [slots, HV, value, key]).",
         initial_state=name_axes(T(6, 2, 32, 16), "slots HV value key"),
     ),
+    case("14-no-float", documented.SCALE, f"`scale` must be finite (got {10**400}).", scale=10**400),
     case("14-scale", documented.SCALE, "`scale` must be finite (got inf).", scale=math.inf),
     case(
         "14-bound",
@@ -170,13 +171,32 @@ def test_the_output_over_the_input(packed: Call):
     refused(packed, documented.OUT_OVERLAP, text, {"mixed_qkv": row, "out": row.view(-1)[:192].view(3, 1, 2, 32)})
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "dtype"),
+    [
+        ("mixed_qkv", (3, 96), torch.float32),
+        ("a", (3, 32), torch.float32),
+        ("b", (3, 2), torch.float32),
+        ("A_log", (2,), torch.float32),
+        ("dt_bias", (32,), torch.float32),
+        ("ssm_state_indices", (3,), torch.int32),
+    ],
+)
+def test_an_input_in_the_state(packed: Call, name: str, sizes: tuple[int, ...], dtype: torch.dtype):
+    state = T(6, 2, 32, 16)
+    value = state.view(-1)[: math.prod(sizes)].view(dtype).view(sizes)
+    text = f"State and rings must share no memory with one another or an input; overlapped by one of them: {name}."
+    refused(packed, documented.POOL_OVERLAP, text, {"initial_state": state, name: value})
+
+
 def test_triton_is_refused_without_a_gpu(packed: Call):
     with tensorpact.use_backend("triton"):
         refused(packed, documented.REQUIRES_CUDA, "Triton KDA decode requires CUDA/HIP tensors (got cpu).", {})
 
 
 def test_each_error_of_the_contract_is_in_the_table():
-    tested = {case.values[0] for case in CHECKS} | {documented.OUT_OVERLAP, documented.REQUIRES_CUDA}
+    elsewhere = {documented.OUT_OVERLAP, documented.POOL_OVERLAP, documented.REQUIRES_CUDA}
+    tested = {case.values[0] for case in CHECKS} | elsewhere
     assert set(documented.PACKED_DECODE.errors) - tested == {documented.EMPTY_HEADS}
 
 

@@ -236,6 +236,7 @@ PREFILL_HOLES = [
     ),
     case("16-nan", documented.SCALE, SCALE + "nan", softmax_scale=math.nan),
     case("16-infinite", documented.SCALE, SCALE + "inf", softmax_scale=math.inf),
+    case("16-no-float", documented.SCALE, SCALE + str(10**400), softmax_scale=10**400),
     case("16-zero", documented.SCALE, SCALE + "0.0", softmax_scale=0.0),
     case("16-negative", documented.SCALE, SCALE + "-0.25", softmax_scale=-0.25),
 ]

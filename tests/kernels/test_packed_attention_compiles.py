@@ -10,8 +10,9 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402  triton may be missing
 from triton.compiler import ASTSource  # noqa: E402
 
+from tensorpact_kernels._launching import padded  # noqa: E402
 from tensorpact_kernels.packed_attention import device  # noqa: E402
-from tensorpact_kernels.packed_attention.launch import padded, tile_config  # noqa: E402
+from tensorpact_kernels.packed_attention.launch import tile_config  # noqa: E402
 from tensorpact_kernels.packed_attention.launch_hopper import (  # noqa: E402
     REGISTERS,
     ROWS,

@@ -3,12 +3,13 @@
 # Triton has no stubs, and the launch options are no parameters of the kernel.
 # pyright: reportMissingTypeStubs=false, reportCallIssue=false, reportUnknownVariableType=false
 
-import contextlib
 import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from tensorpact_kernels._launching import on_device, padded
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def tile_for(shift: int, columns: int) -> Tile:
         columns: Elements of a slot.
     """
     tile = SHARED if shift >= SHARED.rows else ALONE
-    return Tile(tile.rows, min(tile.columns, max(16, 1 << (max(columns, 1) - 1).bit_length())), tile.num_warps)
+    return Tile(tile.rows, min(tile.columns, padded(max(columns, 1))), tile.num_warps)
 
 
 def shift_and_write_triton(
@@ -86,7 +87,7 @@ def shift_and_write_triton(
     groups = math.ceil(stride / tile.rows)
     way = -1 if backward else 1
     chunk = (k, v) if key is None or value is None else (key, value)
-    with torch.cuda.device(k.device) if k.is_cuda else contextlib.nullcontext():
+    with on_device(k.device):
         shift_and_write_kernel[(groups * math.ceil(columns / tile.columns), batch, 2)](
             *(t.view(BITS[t.element_size()]) for t in (k, v, *chunk)),
             # The first slot is counted along the way that is walked.

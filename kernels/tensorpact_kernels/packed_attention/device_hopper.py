@@ -17,10 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-# triton 3.9 has them under other names.
-copy_to_shared = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
-load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
-store_tile = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+from tensorpact_kernels._gluon import copy_to_shared, load_tile, store_tile
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
 LN_2 = gl.constexpr(0.6931471805599453)

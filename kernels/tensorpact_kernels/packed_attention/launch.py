@@ -3,12 +3,13 @@
 # Triton has no stubs, and the launch options are no parameters of the kernel.
 # pyright: reportMissingTypeStubs=false, reportCallIssue=false, reportUnknownVariableType=false
 
-import contextlib
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from tensorpact_kernels._launching import on_device, padded
 
 LOG2_E = 1.4426950408889634
 TILE_FIELDS = 8
@@ -95,7 +96,7 @@ def packed_attention_triton(
     lse = torch.empty((heads, tokens), dtype=torch.float32, device=q.device) if return_lse else None
     if not tokens:
         return out, lse
-    with on(q.device):
+    with on_device(q.device):
         if _takes_hopper(path, config, q, k, v):
             from tensorpact_kernels.packed_attention import launch_hopper
 
@@ -172,18 +173,6 @@ def plan_tiles(q: Tensor, k: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
         num_warps=1,
     )
     return Plan(tiles, count, capacity)
-
-
-def padded(size: int) -> int:
-    """Return the next power of two that a matrix instruction accepts."""
-    return max(16, 1 << (size - 1).bit_length())
-
-
-def on(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Make the tensors' device current for the launch, where it is not."""
-    if device.type != "cuda" or device.index == torch.cuda.current_device():
-        return contextlib.nullcontext()
-    return torch.cuda.device(device)
 
 
 def _takes_hopper(path: Path | None, config: TileConfig | None, q: Tensor, k: Tensor, v: Tensor) -> bool:

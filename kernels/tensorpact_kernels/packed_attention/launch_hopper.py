@@ -4,13 +4,13 @@
 # pyright: reportMissingTypeStubs=false, reportCallIssue=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
-import functools
-import importlib
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from tensorpact_kernels._launching import multiprocessors, runs_on_hopper
 
 MAX_HEAD_DIM = 256
 ROWS = 64
@@ -19,6 +19,8 @@ ROWS = 64
 REGISTERS = {2: (168, 240, 24), 3: (128, 160, 32)}
 """By warpgroups that compute: registers of a thread when the program starts, then of one that computes or copies."""
 
+# The kernel, and what describes tensors to its copy unit.
+_MODULES = ("tensorpact_kernels.packed_attention.device_hopper", "triton.experimental.gluon.nvidia.hopper")
 _LOG2_E = 1.4426950408889634
 _PIECE = 8
 _PIECE_BYTES = 16
@@ -85,7 +87,7 @@ def applies(q: Tensor, k: Tensor, v: Tensor) -> bool:
         and k.shape[0] > 0
         and max(q.shape[2], v.shape[2]) <= MAX_HEAD_DIM
         and not torch.compiler.is_compiling()
-        and _supported(q.device.index)
+        and all(runs_on_hopper(module, q.device.index) for module in _MODULES)
         and all(_copies_in_pieces(tensor) for tensor in (q, k, v))
     )
 
@@ -126,7 +128,7 @@ def attend(
     plan = plan_tiles(q, k, cu_seqlens_q, cu_seqlens_k, ROWS * cut.consumers, causal=causal)
     group = heads // k.shape[1]
     capped, consumer, producer = REGISTERS[cut.consumers]
-    device_hopper.hopper_attention_kernel[(min(_multiprocessors(q.device.index), plan.capacity * heads),)](
+    device_hopper.hopper_attention_kernel[(min(multiprocessors(q.device), plan.capacity * heads),)](
         _described(q, ROWS),
         _described(k, cut.block_n),
         _described(v, cut.block_n),
@@ -181,25 +183,6 @@ def _described(tensor: Tensor, rows: int) -> Any:
         strides[0] = _PIECE
     layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=3)
     return TensorDescriptor(tensor, [tokens, heads, dim], strides, [rows, 1, columns(dim)], layout)
-
-
-@functools.cache
-def _multiprocessors(index: int) -> int:
-    return torch.cuda.get_device_properties(index).multi_processor_count
-
-
-@functools.cache
-def _supported(index: int) -> bool:
-    # AMD's gfx90a calls itself (9, 0) too.
-    if torch.version.hip is not None or torch.cuda.get_device_capability(index) != (9, 0):
-        return False
-    try:
-        importlib.import_module("tensorpact_kernels.packed_attention.device_hopper")
-        importlib.import_module("triton.experimental.gluon.nvidia.hopper")
-    except (ImportError, AttributeError):
-        # Gluon is experimental: a Triton that lacks it, or a name of it, has the portable kernel.
-        return False
-    return True
 
 
 def _copies_in_pieces(tensor: Tensor) -> bool:

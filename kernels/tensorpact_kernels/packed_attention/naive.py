@@ -126,14 +126,16 @@ def naive_fused_infer_attention_varlen_causal(
     return (out, lse) if return_softmax_lse else out
 
 
-def numbers_of(boundaries: Tensor, host: Sequence[int] | None) -> Sequence[int]:
-    """Return the boundaries as numbers; the host waits for them unless it has a copy.
+def numbers_of(boundaries: Tensor, host: Sequence[int] | None) -> list[int]:
+    """Return the boundaries as plain ints; the host waits for them unless it has a copy.
+
+    Numpy's integers would compute in their own width: unsigned ones wrap around where a difference is negative.
 
     Args:
         boundaries: Vector of integers.
         host: Its host copy, or None.
     """
-    return cast("list[int]", boundaries.tolist()) if host is None else host
+    return cast("list[int]", boundaries.tolist()) if host is None else [int(entry) for entry in host]
 
 
 def _scale(q: Tensor, softmax_scale: float | None) -> float:
