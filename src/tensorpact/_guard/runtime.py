@@ -11,6 +11,9 @@ from tensorpact._fitting import form_fits, is_array
 from tensorpact._overlap import byte_length, shares_bytes
 from tensorpact.constraints import OneOf, has_strides
 
+#: So many sets of addresses are kept for a signature: the layers of a model, in a few batches.
+_PLACES = 512
+
 
 class Miss(Exception):
     """Raised and caught inside a guard."""
@@ -104,18 +107,38 @@ def apart(pairs: tuple[tuple[int, int], ...], *values: Any) -> bool:
     return torch.compiler.is_compiling() or still_apart(pairs, lengths_of(*values), *values)
 
 
-def lengths_of(*values: Any) -> tuple[int, ...]:
+class Reach:
+    """Bytes that each value of a signature reaches over, and the addresses at which they were found apart.
+
+    Sizes and strides settle the lengths, so the same addresses give the same answer: a model calls with the buffers of
+    each of its layers again and again.
+    """
+
+    __slots__ = ("lengths", "seen")
+
+    def __init__(self, lengths: tuple[int, ...]) -> None:
+        self.lengths = lengths
+        self.seen: set[tuple[int, ...]] = set()
+
+
+def lengths_of(*values: Any) -> Reach:
     """Bytes that each value reaches over, which its sizes and strides settle."""
-    return tuple([byte_length(v) for v in values])
+    return Reach(tuple([byte_length(v) for v in values]))
 
 
-def still_apart(pairs: tuple[tuple[int, int], ...], lengths: tuple[int, ...], *values: Any) -> bool:
+def still_apart(pairs: tuple[tuple[int, int], ...], reach: Reach, *values: Any) -> bool:
     """As ``apart``, where the lengths are known."""
-    starts = [v.data_ptr() if n else 0 for v, n in zip(values, lengths, strict=True)]
+    lengths = reach.lengths
+    starts = tuple([v.data_ptr() if n else 0 for v, n in zip(values, lengths, strict=True)])
+    if starts in reach.seen:
+        return True
     for i, j in pairs:
         one, other = starts[i], starts[j]
         if one < other + lengths[j] and other < one + lengths[i] and shares_bytes(values[i], values[j]):
             return False
+    if len(reach.seen) >= _PLACES:
+        reach.seen.clear()
+    reach.seen.add(starts)
     return True
 
 
