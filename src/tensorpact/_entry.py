@@ -153,13 +153,14 @@ class Entry:
                 raise
 
     def belong(self, cls: type) -> None:
-        """Read a method that nothing has called yet, with the annotated fields of its class.
+        """Build the guard of a method that nothing has called yet, with the annotated fields of its class.
 
         Raises:
             ContractDefinitionError: Annotations or contract are wrong.
         """
         if self._built is None:
             self.read(fields_of(cls, self.body))
+            self.build(None)
 
     def build(self, instance: Any) -> FunctionType | None:
         """Build the guard of a function at its first call; ``instance`` is its ``self``, where there is one."""
