@@ -194,10 +194,10 @@ EDITS: dict[str, tuple[str, tuple[Edit, ...], str, str, str]] = {
     ),
     "a rule that cannot be tried": (
         "sparse_prefill",
-        (("0 < softmax_scale < math.inf", "0 <= softmax_scale < math.inf"),),
+        (("softmax_scale > 0 and", "softmax_scale >= 0 and"),),
         "major",
         "tightened",
-        "0 < softmax_scale < math.inf became 0 <= softmax_scale < math.inf",
+        "softmax_scale > 0 and fits_float(softmax_scale) became softmax_scale >= 0 and fits_float(softmax_scale)",
     ),
     "another derivation": (
         "replayssm",
