@@ -38,6 +38,8 @@ def fits_float(number: float) -> bool:
     Args:
         number: A float or an int.
     """
+    # A narrow numpy float warns when it is compared with a number that it cannot hold.
+    number = number if isinstance(number, int | float) else float(number)
     return -sys.float_info.max <= number <= sys.float_info.max
 
 
