@@ -42,7 +42,7 @@ Status = Broken | Unknown | None
 
 def class_text(value: Any) -> str:
     """The name of a value's class; numpy's scalars with the name of their package, since one is called ``bool``."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     package = kind.__module__.partition(".")[0]
     return f"numpy.{kind.__name__}" if package == "numpy" else kind.__name__
 
