@@ -183,7 +183,10 @@ def _any_of(call: Call, clause: AnyOf, step: Step) -> Status:
     for member in clause.members:
         # In the order that the member names them: the first one is the reference.
         claims = tuple(
-            o for n in member.names for o in dict.fromkeys(step.claims) if o.parameter.name == n and _claimed_by(o, member)
+            o
+            for n in member.names
+            for o in dict.fromkeys(step.claims)
+            if o.parameter.name == n and _claimed_by(o, member)
         )
         status = _evaluate(call, member, Step(step.index, member, claims))
         if isinstance(status, Broken):

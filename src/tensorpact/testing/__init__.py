@@ -1,6 +1,9 @@
 """Contracts checked against the functions that carry them: witnesses of documented errors, and ``verify``."""
 
 from ._hooks import register_arguments, register_values
+from ._mutants import Mutant
+from ._mutate import mutate
+from ._mutation import MutationEntry, MutationReport, Trial
 from ._raises import raises
 from ._report import EntryReport, Finding, Report, Section
 from ._space import CannotDrawError
@@ -12,10 +15,15 @@ __all__ = [
     "CannotDrawError",
     "EntryReport",
     "Finding",
+    "Mutant",
+    "MutationEntry",
+    "MutationReport",
     "Report",
     "Section",
     "TargetError",
+    "Trial",
     "Witness",
+    "mutate",
     "raises",
     "register_arguments",
     "register_values",

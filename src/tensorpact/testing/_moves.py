@@ -1,7 +1,10 @@
 """Mutations of valid arguments: the near misses that a caller makes."""
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+import torch
 
 from tensorpact._annotations import Parameter
 from tensorpact._dims import DimKind
@@ -38,7 +41,8 @@ def tensor_moves(space: Space, parameter: Parameter, plan: TensorPlan, others: I
         yield Move("drop", name, axis)
     yield from (Move("add", name, (0, n)) for n in (1, 2))
     yield from (Move("add", name, (-1, n)) for n in (1, 2))
-    yield from (Move("dtype", name, d) for d in dict.fromkeys((*space.dtypes[name], *COMMON_DTYPES)) if d != plan.dtype)
+    dtypes = dict.fromkeys((*space.dtypes[name], *COMMON_DTYPES, *_kin(parameter)))
+    yield from (Move("dtype", name, d) for d in dtypes if d != plan.dtype)
     yield Move("device", name, "meta" if plan.device == "cpu" else "cpu")
     yield from (Move("layout", name, how) for how in LAYOUTS)
     yield Move("huge", name)
@@ -46,6 +50,14 @@ def tensor_moves(space: Space, parameter: Parameter, plan: TensorPlan, others: I
     yield from (Move("names", name, order) for order in _orders(parameter, rank))
     if parameter.optional:
         yield Move("value", name, None)
+
+
+def _kin(parameter: Parameter) -> tuple[torch.dtype, ...]:
+    """Dtypes of the annotated family that ``OneOf`` leaves out."""
+    spec = parameter.tensor
+    allowed = spec.dtypes() if spec is not None else None
+    family = (d for f in spec.forms for d in f.torch_dtypes()) if spec is not None and allowed is not None else ()
+    return tuple(itertools.islice((d for d in family if d not in (allowed or ())), 3))
 
 
 def _orders(parameter: Parameter, rank: int) -> Iterator[tuple[str, ...]]:

@@ -1,6 +1,7 @@
 """Arguments as data: what one tensor looks like, how it is made, and the Python code that makes it."""
 
 import copy
+import enum
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -157,6 +158,8 @@ def differing_bits(before: torch.Tensor, after: torch.Tensor) -> bool:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__qualname__}.{value.name}"
     if isinstance(value, float):
         return repr(value) if value - value == 0 else f'float("{value}")'
     return repr(value)
@@ -221,7 +224,9 @@ def code(
         mode: Enforcement mode to set.
     """
     top, _, rest = function.partition(".")
-    lines = ["import torch", "import tensorpact", f"from {module} import {top}", ""]
+    kinds = {type(p) for p in plans.values() if isinstance(p, enum.Enum)}
+    more = {f"from {kind.__module__} import {kind.__qualname__.partition('.')[0]}" for kind in kinds}
+    lines = ["import torch", "import tensorpact", f"from {module} import {top}", *sorted(more), ""]
     if any(isinstance(p, TensorPlan) and p.device != "meta" and p.dtype.is_floating_point for p in plans.values()):
         lines.append("torch.manual_seed(0)")
     order = sorted(plans, key=lambda n: (not isinstance(plans[n], Opaque), getattr(plans[n], "base", None) is not None))
