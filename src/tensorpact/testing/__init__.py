@@ -1,6 +1,6 @@
 """Contracts checked against the functions that carry them: witnesses of documented errors, and ``verify``."""
 
-from ._hooks import register_arguments, register_values
+from ._arguments import Arguments, arguments
 from ._mutants import Mutant
 from ._mutate import mutate
 from ._mutation import MutationEntry, MutationReport, Trial
@@ -10,8 +10,10 @@ from ._space import CannotDrawError
 from ._targets import TargetError
 from ._verify import verify, witness
 from ._witness import Witness
+from .hooks import register_argument, register_arguments, register_values
 
 __all__ = [
+    "Arguments",
     "CannotDrawError",
     "EntryReport",
     "Finding",
@@ -23,8 +25,10 @@ __all__ = [
     "TargetError",
     "Trial",
     "Witness",
+    "arguments",
     "mutate",
     "raises",
+    "register_argument",
     "register_arguments",
     "register_values",
     "verify",

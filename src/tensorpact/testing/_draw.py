@@ -9,10 +9,10 @@ from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._dims import DimKind
 
 from ._drafts import Draft, ImpossibleError, Move, Verdict, judge, resolve
-from ._hooks import Factory
 from ._plans import TensorPlan, is_storage_float, plan_of
 from ._repairs import Repairs, pick_size
-from ._space import COMMON_DTYPES, CannotDrawError, Scalar, Space
+from ._space import COMMON_DTYPES, CannotDrawError, NothingFitsError, Scalar, Space
+from .hooks import Factory
 
 _RESTARTS = 40
 _STEPS = 90
@@ -58,7 +58,7 @@ class Drawer:
         common = blame.most_common(1)
         why = common[0][0] if common else "no sizes fit the annotations"
         kind = " with pairwise different dim sizes" if distinct else ""
-        raise CannotDrawError(f"no valid arguments{kind} found; most often in the way: {why}")
+        raise NothingFitsError(f"no valid arguments{kind} found; most often in the way: {why}")
 
     def _check_fixed(self, fixed: dict[str, Any]) -> Draft:
         tensors = {n: p for n, p in fixed.items() if isinstance(p, TensorPlan)}
@@ -87,15 +87,20 @@ class Drawer:
         for name, kind in space.dims.items():
             if kind in (DimKind.VARIADIC, DimKind.ELLIPSIS):
                 dims[name] = tuple(pick_size(rng, dims, distinct, pool) for _ in range(rng.randint(0, 2)))
-        values = {n: self._scalar(rng, s) for n, s in self.scalars.items()}
-        for p in space.tensors:
+        dims |= space.pinned()
+        values: dict[str, Any] = {n: self._scalar(rng, s) for n, s in self.scalars.items()}
+        for p in space.nests:
+            values[p.name] = space.nest(p, rng.choice((2, 2, 1, 3)))
+        for p in (*space.tensors, *space.nests):
+            if p.name in space.known:
+                continue
             if p.optional and (rng.random() < 0.5 if presence is None else not presence):
                 values[p.name] = None
         # Where nothing ties dtypes, calls with one of each kind are the common ones.
         order = rng.sample(COMMON_DTYPES, len(COMMON_DTYPES))
         ordinary = [d for d in order if not is_storage_float(d)]
         dtypes = {n: next((d for d in ordinary if d in some), some[0]) for n, some in space.dtypes.items()}
-        forms = {p.name: rng.randrange(len(p.tensor.forms)) for p in space.tensors if p.tensor is not None}
+        forms = {p.name: rng.randrange(len(p.tensor.forms)) for p in space.typed if p.tensor is not None}
         return Draft(dims, dtypes, values, forms)
 
     def _scalar(self, rng: random.Random, scalar: Scalar) -> Any:

@@ -57,7 +57,8 @@ class Repairs:
             if swept is not None:
                 return swept
         if clause is None:
-            names = set(violation.broken.names) if violation is not None else {p.name for p in self.space.plain}
+            plain = {p.name for p in self.space.plain}
+            names = {_top(n, plain) for n in violation.broken.names} if violation is not None else plain
             dims = set(self.space.dims)
         else:
             names, dims = self.reads.of(clause)
@@ -147,25 +148,29 @@ class Repairs:
         return None
 
     def _shake(
-        self, rng: random.Random, draft: Draft, names: Iterable[str], dims: Iterable[str], distinct: bool, keep: bool
+        self, rng: random.Random, draft: Draft, names: set[str], dims: Iterable[str], distinct: bool, keep: bool
     ) -> Draft | None:
         """One random change among what matters."""
         lets = self.space.terms.lets
         choices: list[tuple[str, str]] = [("dim", n) for n in sorted(dims) if n in draft.dims and n not in lets]
-        for name in sorted(names):
-            parameter = self.space.terms.parameters.get(name)
-            if parameter is None or parameter.is_field:
+        own = {p.name: p for p in (*self.space.plain, *self.space.typed)}
+        for name in sorted(names | {t for t in self.space.terms.templates if t.startswith(tuple(names))}):
+            parameter = own.get(name)
+            if parameter is None:
+                continue
+            if parameter.nested:
+                choices += [("count", name)]
                 continue
             if parameter.tensor is None:
                 choices += [("scalar", name)] if name in self.scalars else []
                 continue
             choices.append(("dtype", name))
-            if parameter.optional and not keep:
+            if parameter.optional and not keep and not parameter.repeated:
                 choices.append(("presence", name))
             if parameter.tensor.union:
                 choices.append(("form", name))
-            own = {n for f in parameter.tensor.forms for d in f.dims for n in d.names}
-            choices += [("dim", n) for n in sorted(own) if n in draft.dims and n not in lets]
+            read = {n for f in parameter.tensor.forms for d in f.dims for n in d.names}
+            choices += [("dim", n) for n in sorted(read) if n in draft.dims and n not in lets]
         if not choices:
             return None
         kind, name = rng.choice(choices)
@@ -176,6 +181,9 @@ class Repairs:
             if isinstance(old, tuple):
                 return replace(draft, dims={**draft.dims, name: tuple(new for _ in range(rng.randint(0, 2)))})
             return replace(draft, dims={**draft.dims, name: new})
+        if kind == "count":
+            frame = self.space.nest(self.space.terms.parameters[name], rng.randrange(4))
+            return replace(draft, values={**draft.values, name: frame})
         if kind == "scalar":
             scalar = self.scalars[name]
             return replace(draft, values={**draft.values, name: rng.choice((*scalar.good, *scalar.odd))})
@@ -184,10 +192,15 @@ class Repairs:
             twins = self.space.twins(name)
             return replace(draft, dtypes={**draft.dtypes, **{n: dtype for n in twins if dtype in self.space.dtypes[n]}})
         if kind == "form":
-            spec = self.space.terms.parameters[name].tensor
+            spec = own[name].tensor
             count = len(spec.forms) if spec is not None else 1
             return replace(draft, forms={**draft.forms, name: rng.randrange(count)})
         values = dict(draft.values)
         if values.pop(name, draft) is draft:
             values[name] = None
         return replace(draft, values=values)
+
+
+def _top(name: str, plain: set[str]) -> str:
+    """The parameter that an item of a container is part of."""
+    return name if name in plain else next((p for p in plain if name.startswith((f"{p}[", f"{p}."))), name)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from tensorpact._annotations import EMPTY
 from tensorpact._call import Call
-from tensorpact._errors import ContractDefinitionError
 from tensorpact._evaluation import first_violation
+from tensorpact._expansion import expand_call
 from tensorpact._terms import Step, Terms
 from tensorpact.clauses import Let
 
@@ -19,6 +19,7 @@ from ._drafts import Case, Draft, ImpossibleError, Move, Verdict, complete, reso
 from ._draw import Drawer, said
 from ._moves import Mutations
 from ._space import CannotDrawError, Space
+from ._wholes import Skeleton
 
 _BUDGET = 2500
 _WALK = 10
@@ -156,19 +157,25 @@ class Suite:
 
     def is_broken(self, step: Step, case: Case) -> bool:
         """Whether a clause does not hold, whatever fires first."""
-        if step.index not in self._alone:
-            alone = copy.copy(self.space.terms)
-            lets = (s for s in alone.steps[: step.index] if isinstance(s.clause, Let))
-            alone.steps = (*lets, step)
-            self._alone[step.index] = alone
         from tensorpact import use_backend
 
         with use_backend(case.backend):  # type: ignore[arg-type]
             try:
-                violation = first_violation(Call(self._alone[step.index], complete(self.space, case.arguments())))
-            except (ContractDefinitionError, RuntimeError, ValueError):
+                terms, values = expand_call(self.space.terms, complete(self.space, case.arguments()))
+                violation = first_violation(Call(self._lone(terms, step.index), values))
+            except Exception:  # noqa: BLE001 - the contract's author, a constructor or torch refuses
                 return False
-        return violation is not None and violation.step is step
+        return violation is not None and violation.step is not None and violation.step.index == step.index
+
+    def _lone(self, terms: Terms, index: int) -> Terms:
+        """The terms with one clause and the lets in front of it; of a call with containers they are made anew."""
+        if index not in self._alone or terms is not self.space.terms:
+            alone = copy.copy(terms)
+            alone.steps = (*(s for s in terms.steps[:index] if isinstance(s.clause, Let)), terms.steps[index])
+            if terms is not self.space.terms:
+                return alone
+            self._alone[index] = alone
+        return self._alone[index]
 
     def shrink(self, found: Found, wanted: Callable[[Found], bool]) -> Found:
         """The fewest moves and smallest sizes on which the wanted thing still happens."""
@@ -195,7 +202,11 @@ def smaller_drafts(space: Space, draft: Draft) -> Iterator[Draft]:
     for i in range(len(draft.moves)):
         yield replace(draft, moves=(*draft.moves[:i], *draft.moves[i + 1 :]))
     for p in space.plain if not draft.fixed else ():
-        simple = None if p.tensor is not None and p.optional else p.default
+        held = draft.values.get(p.name)
+        fewer = held.fewer() if isinstance(held, Skeleton) else None
+        if fewer is not None:
+            yield replace(draft, values={**draft.values, p.name: fewer})
+        simple = None if (p.tensor is not None or p.nested) and p.optional else p.default
         if simple is not EMPTY and draft.values.get(p.name, draft) is not simple:
             yield replace(draft, values={**draft.values, p.name: simple})
     moved = {m.name for m in draft.moves if m.kind == "dim"}
