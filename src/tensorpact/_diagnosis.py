@@ -47,6 +47,7 @@ def make_error(call: Call, violation: Violation) -> ContractViolation:
     error.error = documented
     error.entry_point = call.terms.owner
     error.clause = None if violation.step is None else str(violation.step.clause)
+    error.position = None if violation.step is None else violation.step.index
     error.bindings = _bindings(call, broken)
     error.arguments = {
         name: _argument(call, name)

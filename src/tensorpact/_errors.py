@@ -68,6 +68,7 @@ class ContractViolation(Exception):
         error: The documented error, or None for a default text.
         entry_point: Qualified name of the function that was called.
         clause: The broken clause as text, or None where no clause claims what is broken.
+        position: Its place in firing order, from 0, or None.
         bindings: Dim to :class:`Binding`.
         arguments: Parameter name to :class:`ArgumentInfo`.
     """
@@ -75,6 +76,7 @@ class ContractViolation(Exception):
     error: "DocumentedError | None" = None
     entry_point: str = ""
     clause: str | None = None
+    position: int | None = None
     bindings: Mapping[str, Binding] = {}
     arguments: Mapping[str, ArgumentInfo] = {}
 

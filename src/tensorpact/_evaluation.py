@@ -181,7 +181,13 @@ def _any_of(call: Call, clause: AnyOf, step: Step) -> Status:
     broken: list[Broken] = []
     unknown: Unknown | None = None
     for member in clause.members:
-        claims = tuple(o for o in step.claims if o.parameter.name in member.names and _claimed_by(o, member))
+        # In the order that the member names them: the first one is the reference.
+        claims = tuple(
+            o
+            for n in member.names
+            for o in dict.fromkeys(step.claims)
+            if o.parameter.name == n and _claimed_by(o, member)
+        )
         status = _evaluate(call, member, Step(step.index, member, claims))
         if isinstance(status, Broken):
             broken.append(status)
@@ -197,6 +203,9 @@ def _any_of(call: Call, clause: AnyOf, step: Step) -> Status:
 
 def _claimed_by(obligation: Obligation, clause: Clause) -> bool:
     verb = clause.verb
+    if isinstance(clause, SameDim):
+        spec = obligation.parameter.tensor
+        return obligation.kind == "axis" and spec is not None and spec.dims[obligation.index].name == clause.dim
     if obligation.kind == "constraint":
         spec = obligation.parameter.tensor
         return spec is not None and spec.constraints[obligation.index].kind == verb

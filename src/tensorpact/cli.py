@@ -1,4 +1,4 @@
-"""The command line: ``tensorpact verify``, ``source``, ``describe``, ``explain`` and ``catalog``."""
+"""The command line: ``tensorpact verify``, ``mutate``, ``source``, ``describe``, ``explain`` and ``catalog``."""
 
 import json
 import os
@@ -84,6 +84,35 @@ def verify(
     else:
         _show(Console(), report)
     if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def mutate(
+    targets: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODULE[:FUNCTION]]...", help=f"Default: {DEFAULT_TARGET}.")
+    ] = None,
+    tests: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Tests for pytest, as the corpus; may be repeated.")
+    ] = None,
+    pages: Annotated[bool, typer.Option("--pages", help="The failing examples of error pages, as the corpus.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON, with stable keys.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed searches through the same calls.")] = 0,
+) -> None:
+    """Leave out or loosen each clause in turn; exit code 1 where no refused call notices.
+
+    Without a corpus, calls are searched for, and what none of them notices is redundant. With --tests or --pages, what
+    those do not notice is printed with a call that would.
+    """
+    _need_contracts()
+    from .testing import TargetError
+    from .testing._mutate_command import run
+
+    try:
+        ok = run(targets or [DEFAULT_TARGET], tests or [], pages=pages, as_json=as_json, seed=seed)
+    except TargetError as bad:
+        raise _refuse(str(bad)) from bad
+    if not ok:
         raise typer.Exit(1)
 
 

@@ -21,7 +21,7 @@ from tensorpact.cli import app
 from tensorpact.testing._accept import examples
 from tensorpact.testing._drafts import resolve
 from tensorpact.testing._draw import Drawer
-from tensorpact.testing._hooks import factory_of
+from tensorpact.testing.hooks import factory_of
 from tensorpact.testing._space import Space
 
 FIELD_TEXT = """

@@ -228,6 +228,12 @@ class TestRecord:
         empty.merge(other)
         assert empty.as_dict() == other
 
+    def test_merging_keeps_what_only_another_process_defined(self) -> None:
+        record, other = self.record(rank=1), self.record()
+        other.functions["m.f"].rules[1] = Rule(2, "require(K)", "odd", 3, "test_k")
+        record.merge(json.loads(json.dumps(other.as_dict())))
+        assert [(r.index, r.text, r.broken) for r in record.rules][2:] == [(2, "require(K)", 3)]
+
     def test_a_lost_worker_is_said(self) -> None:
         record = self.record()
         record.lost = 1
@@ -236,6 +242,35 @@ class TestRecord:
     def test_long_clauses_are_cut(self) -> None:
         record = Record("compiled", {"m.f": Function("m.f", rules=[Rule(0, "r" * 300, "slug")])})
         assert all(len(line) <= 100 for line in record.lines())
+
+
+ALIKE = """
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from tensorpact import Contract, DocumentedError, contract
+from tensorpact.clauses import require
+from tensorpact.testing import raises
+
+ODD = DocumentedError("odd-heads", ValueError, "H is {H}")
+
+@contract(Contract("f", clauses=[require(lambda H: H != 3, error=ODD), require(lambda H: H != 5, error=ODD)]))
+def f(x: Float[Tensor, " H"]) -> None: ...
+
+def test_second():
+    with raises(ODD):
+        f(torch.zeros(5))
+"""
+
+
+@pytest.mark.parametrize("mode", ["compiled", "beartype"])
+def test_clauses_of_one_text_are_told_apart_by_place(pytester: pytest.Pytester, mode: str) -> None:
+    pytester.makepyfile(test_alike=ALIKE)
+    done = run(pytester, f"--tensorpact={mode}", "--tensorpact-json=r.json")
+    done.assert_outcomes(passed=1)
+    rules = json.loads((pytester.path / "r.json").read_text())["functions"]["test_alike.f"]["rules"]
+    assert len({r["clause"] for r in rules}) == 1
+    assert [r["broken"] for r in rules] == [0, 1]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the environment is compared as POSIX has it")

@@ -205,6 +205,18 @@ class TestClaims:
         wrong = {"k": right()["k"].to("meta"), "v": right()["v"].to("meta")}
         assert str(modes.rejects(entry, **{**right(), **wrong})) == "not together: k, v"
 
+    def test_any_of_with_same_dim(self, modes: Any) -> None:
+        error = documented("lengths", "not one length: {names}")
+        entry = attention(any_of(shape("q"), same_dim("T", "v", "k"), error=error))
+        assert str(modes.rejects(entry, **{**right(), "v": T(2, 4, 3, 6)})) == "not one length: k"
+        assert modes.rejects(entry, **{**right(), "mask": T(2, 4, dtype=torch.int32)}).error is None
+        modes.accepts(entry, **right())
+
+    def test_any_of_with_same_dim_keeps_its_reference(self, modes: Any) -> None:
+        error = documented("lengths", "not one length: {names}")
+        entry = attention(any_of(shape("k", axes="H"), same_dim("K", "k", "q"), error=error))
+        assert str(modes.rejects(entry, **{**right(), "k": T(2, 5, 3, 9)})) == "not one length: q"
+
     def test_any_of_with_when(self, modes: Any) -> None:
         entry = attention(any_of(rank("k"), rank("v"), error=FIRST, when=lambda scale: scale is None))
         assert modes.rejects(entry, **{**right(), "k": T(2), "scale": None}).error is FIRST

@@ -123,12 +123,14 @@ class Record:
             mine.calls += figures["calls"]
             mine.refused += figures["refused"]
             mine.unclaimed += figures["unclaimed"]
-            known = {(r.index, r.text): r for r in mine.rules}
+            known = {(r.index, r.text, r.slug): r for r in mine.rules}
             for rule in figures["rules"]:
-                own = known.get((rule["index"], rule["clause"]))
-                if own is not None:
-                    own.broken += rule["broken"]
-                    own.by = own.by or rule["by"]
+                key = (rule["index"], rule["clause"], rule["slug"])
+                if key not in known:
+                    known[key] = Rule(*key)
+                    mine.rules.append(known[key])
+                known[key].broken += rule["broken"]
+                known[key].by = known[key].by or rule["by"]
         for modules in other["packages"].values():
             for module, contracts in modules.items():
                 self.modules[module] = max(contracts, self.modules.get(module, 0))
@@ -220,9 +222,11 @@ class Recorder:
         function = self.record.functions[entry.owner]
         function.calls += 1
         function.refused += 1
-        text, slug = getattr(error, "clause", None), getattr(getattr(error, "error", None), "slug", None)
+        # By place: two clauses may read alike. A function that is defined again may have others at the same places.
+        position, text = getattr(error, "position", None), getattr(error, "clause", None)
+        slug = getattr(getattr(error, "error", None), "slug", None)
         for rule in function.rules:
-            if (rule.text, rule.slug) == (text, slug):
+            if (rule.index, rule.text, rule.slug) == (position, text, slug):
                 rule.broken += 1
                 rule.by = rule.by or os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0] or None
                 return

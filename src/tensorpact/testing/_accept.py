@@ -14,10 +14,10 @@ from tensorpact._guard import make_plan
 
 from ._drafts import Case, Draft, ImpossibleError, resolve
 from ._draw import Drawer
-from ._hooks import fill_of
 from ._plans import TensorPlan, build, copied, derived_seed, is_storage_float
 from ._probe import MODES, Outcome, call, split
 from ._space import CannotDrawError
+from .hooks import fill_of
 
 #: Relative error by norm that a computation in a dtype may have.
 TOLERANCES = {

@@ -8,13 +8,16 @@ from typing import Any
 
 import torch
 
+from tensorpact._annotations import Parameter
 from tensorpact._call import Call
 from tensorpact._errors import ContractDefinitionError
 from tensorpact._evaluation import Violation, first_violation
+from tensorpact._expansion import expand_call
 
-from ._hooks import Fill, Mistake
 from ._plans import Opaque, TensorPlan, build, dense_strides, plan_of
 from ._space import Space, axis_size, free_axis
+from ._wholes import Skeleton, flattened
+from .hooks import Fill, Mistake
 
 #: A tensor with memory behind it is never larger; huge sizes and strides are for meta tensors.
 _MOST_ELEMENTS = 1 << 18
@@ -130,21 +133,27 @@ def resolve(space: Space, draft: Draft) -> Case:
     for name in space.terms.contract.tied:
         if not any(m.kind == "value" and m.name == name for m in draft.moves) and values.get(name) is not None:
             values[name] = dims[name]
-    plans: dict[str, Any] = {}
+    plans: dict[str, Any] = {} if space.made is None else {"self": space.made}
+
+    def tensor(p: Parameter) -> TensorPlan:
+        form = p.tensor.forms[draft.forms.get(p.name, 0)] if p.tensor is not None else None
+        axes = enumerate(form.dims) if form is not None else ()
+        try:
+            shape = tuple(n for i, d in axes for n in axis_size(d, dims, values, free_axis(p.name, i)))
+        except Exception as bad:
+            raise ImpossibleError(str(bad)) from bad
+        return TensorPlan(shape, dtypes[p.name])
+
     for p in space.plain:
         if p.name in fixed:
             plans[p.name] = fixed[p.name]
+        elif isinstance(values.get(p.name), Skeleton):
+            for name, part in flattened(p.name, values[p.name]):
+                plans[name] = tensor(part) if isinstance(part, Parameter) else part
         elif p.name in values:
             plans[p.name] = values[p.name]
         elif p.tensor is not None:
-            form = p.tensor.forms[draft.forms.get(p.name, 0)]
-            try:
-                shape = tuple(
-                    n for i, d in enumerate(form.dims) for n in axis_size(d, dims, values, free_axis(p.name, i))
-                )
-            except Exception as bad:
-                raise ImpossibleError(str(bad)) from bad
-            plans[p.name] = TensorPlan(shape, dtypes[p.name])
+            plans[p.name] = tensor(p)
     plans |= {name: value for name, value in values.items() if name in fields}
     for move in late:
         if move.kind == "dim":
@@ -292,11 +301,12 @@ def judge(space: Space, case: Case) -> Verdict:
 
     try:
         arguments = case.arguments()
-    except (RuntimeError, ValueError) as bad:
+    except Exception as bad:
+        # Torch refuses the storage, or the constructor of an object its fields.
         raise ImpossibleError(str(bad)) from bad
     with use_backend(case.backend):  # type: ignore[arg-type]
         try:
-            call = Call(space.terms, complete(space, arguments))
+            call = Call(*expand_call(space.terms, complete(space, arguments)))
             violation = first_violation(call)
         except ContractDefinitionError as bad:
             return Verdict(None, str(bad))
@@ -305,5 +315,5 @@ def judge(space: Space, case: Case) -> Verdict:
 
 def complete(space: Space, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments in signature order with empty ``*args`` and ``**kwargs``."""
-    kinds = {p.name: p.kind for p in space.parameters}
+    kinds = {p.name: p.kind for p in space.terms.signature.parameters if not p.is_field}
     return {n: arguments[n] if n in arguments else (() if kinds[n].name == "VAR_POSITIONAL" else {}) for n in kinds}

@@ -2,24 +2,20 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._dims import DimKind
-from tensorpact._evaluation import Violation
-from tensorpact.clauses import AnyOf, Clause, Exclusive, Needs, Present, SameDtype, Together
 
 from ._drafts import Draft, ImpossibleError, Move, Verdict, judge, resolve
-from ._hooks import Factory
 from ._plans import TensorPlan, is_storage_float, plan_of
-from ._rules import Numbers, Reads
-from ._space import COMMON_DTYPES, CannotDrawError, Scalar, Space
+from ._repairs import Repairs, pick_size
+from ._space import COMMON_DTYPES, CannotDrawError, NothingFitsError, Scalar, Space
+from .hooks import Factory
 
 _RESTARTS = 40
 _STEPS = 90
-_LARGEST = 160
 _FLAT = ("step", "outer", "offset")
 _LAYOUTS = ("step", "outer", "gap", "reversed", "swap", "offset")
 
@@ -35,9 +31,9 @@ class Drawer:
     def __init__(self, space: Space, factory: Factory | None = None) -> None:
         self.space = space
         self.factory = factory
-        self.reads = Reads(space.terms)
-        self.numbers = Numbers(space.terms, space.dims)
         self.scalars: dict[str, Scalar] = space.scalars() if factory is None else space.known_scalars()
+        self.repairs = Repairs(space, self.scalars)
+        self.reads = self.repairs.reads
 
     def draw(self, rng: random.Random, *, distinct: bool = True, presence: bool | None = None) -> Draft:
         """A draft on which every clause holds.
@@ -62,7 +58,7 @@ class Drawer:
         common = blame.most_common(1)
         why = common[0][0] if common else "no sizes fit the annotations"
         kind = " with pairwise different dim sizes" if distinct else ""
-        raise CannotDrawError(f"no valid arguments{kind} found; most often in the way: {why}")
+        raise NothingFitsError(f"no valid arguments{kind} found; most often in the way: {why}")
 
     def _check_fixed(self, fixed: dict[str, Any]) -> Draft:
         tensors = {n: p for n, p in fixed.items() if isinstance(p, TensorPlan)}
@@ -87,25 +83,25 @@ class Drawer:
         dims: dict[str, Any] = dict(zip(singles, sizes, strict=True))
         for name in singles:
             if extra and rng.random() < 0.15:
-                dims[name] = self._size(rng, dims, distinct, extra)
+                dims[name] = pick_size(rng, dims, distinct, extra)
         for name, kind in space.dims.items():
             if kind in (DimKind.VARIADIC, DimKind.ELLIPSIS):
-                dims[name] = tuple(self._size(rng, dims, distinct, pool) for _ in range(rng.randint(0, 2)))
-        values = {n: self._scalar(rng, s) for n, s in self.scalars.items()}
-        for p in space.tensors:
+                dims[name] = tuple(pick_size(rng, dims, distinct, pool) for _ in range(rng.randint(0, 2)))
+        dims |= space.pinned()
+        values: dict[str, Any] = {n: self._scalar(rng, s) for n, s in self.scalars.items()}
+        for p in space.nests:
+            values[p.name] = space.nest(p, rng.choice((2, 2, 1, 3)))
+        for p in (*space.tensors, *space.nests):
+            if p.name in space.known:
+                continue
             if p.optional and (rng.random() < 0.5 if presence is None else not presence):
                 values[p.name] = None
         # Where nothing ties dtypes, calls with one of each kind are the common ones.
         order = rng.sample(COMMON_DTYPES, len(COMMON_DTYPES))
         ordinary = [d for d in order if not is_storage_float(d)]
         dtypes = {n: next((d for d in ordinary if d in some), some[0]) for n, some in space.dtypes.items()}
-        forms = {p.name: rng.randrange(len(p.tensor.forms)) for p in space.tensors if p.tensor is not None}
+        forms = {p.name: rng.randrange(len(p.tensor.forms)) for p in space.typed if p.tensor is not None}
         return Draft(dims, dtypes, values, forms)
-
-    def _size(self, rng: random.Random, dims: dict[str, Any], distinct: bool, pool: list[int]) -> int:
-        used = {v for v in dims.values() if isinstance(v, int)}
-        free = [n for n in pool if n not in used] if distinct else pool
-        return rng.choice(free or pool)
 
     def _scalar(self, rng: random.Random, scalar: Scalar) -> Any:
         return scalar.good[0] if scalar.good and rng.random() < 0.4 else rng.choice(scalar.good or (None,))
@@ -152,155 +148,9 @@ class Drawer:
                 at = -1 if verdict.index is None else verdict.index
             if at >= best_at or rng.random() < 0.1:
                 best, best_at, best_verdict = settled, at, verdict
-            draft = self._repair(rng, best, best_verdict, distinct, keep)
+            mended = self.repairs.repaired(rng, best, best_verdict, distinct, keep)
+            draft = self._start(rng, distinct, None) if mended is None else mended
         return None
-
-    def _repair(self, rng: random.Random, draft: Draft, verdict: Verdict, distinct: bool, keep: bool) -> Draft:
-        violation = verdict.violation
-        clause = None if violation is None or violation.step is None else violation.step.clause
-        if clause is not None and violation is not None and rng.random() < 0.7:
-            mended = self._mend(rng, draft, clause, violation)
-            if mended is not None:
-                return mended
-        if clause is not None and violation is not None and violation.step is not None and rng.random() < 0.6:
-            swept = self._sweep(rng, draft, clause, violation.step.index, distinct)
-            if swept is not None:
-                return swept
-        if clause is None:
-            names = set(violation.broken.names) if violation is not None else {p.name for p in self.space.plain}
-            dims = set(self.space.dims)
-        else:
-            names, dims = self.reads.of(clause)
-        return self._shake(rng, draft, names, dims, distinct, keep)
-
-    def _sweep(self, rng: random.Random, draft: Draft, clause: Clause, index: int, distinct: bool) -> Draft | None:
-        """Another size for one dim of a relation, found by trying the numbers alone."""
-        _, dims = self.reads.of(clause)
-        free = sorted(n for n in dims if isinstance(draft.dims.get(n), int) and n not in self.space.terms.lets)
-        if not free:
-            return None
-        name = rng.choice(free)
-        used = {v for n, v in draft.dims.items() if n != name and isinstance(v, int)} if distinct else set[int]()
-        sizes = [n for n in range(2 if distinct else 0, _LARGEST) if n not in used]
-        size = self._holding(rng, name, sizes, draft.dims, draft.values, index)
-        return None if size is None else replace(draft, dims={**draft.dims, name: size})
-
-    def resized(self, rng: random.Random, draft: Draft, clause: Clause, index: int) -> Draft | None:
-        """A draft with one more move: another size for a dim that no move has touched, with which relations hold again.
-
-        Args:
-            rng: Source of chance.
-            draft: The draft, moves of dims included.
-            clause: The relation whose dims come into question.
-            index: Place of the last relation that has to hold.
-        """
-        moved = {m.name: m.value for m in draft.moves if m.kind == "dim"}
-        dims = {**draft.dims, **moved}
-        _, read = self.reads.of(clause)
-        free = sorted(
-            n for n in read if isinstance(dims.get(n), int) and n not in moved and n not in self.space.terms.lets
-        )
-        if not free:
-            return None
-        name = rng.choice(free)
-        size = self._holding(rng, name, list(range(_LARGEST)), dims, draft.values, index)
-        return None if size is None else draft.moved(Move("dim", name, size))
-
-    def _holding(
-        self,
-        rng: random.Random,
-        name: str,
-        sizes: list[int],
-        dims: Mapping[str, Any],
-        values: Mapping[str, Any],
-        index: int,
-    ) -> int | None:
-        """A size of a dim with which all that numbers decide holds, up to a clause."""
-        others = {n: v for n, v in dims.items() if n not in self.space.terms.lets}
-        for size in rng.sample(sizes, len(sizes)):
-            if self.numbers.hold({**others, name: size}, values, index):
-                return size
-        return None
-
-    def _mend(self, rng: random.Random, draft: Draft, clause: Clause, violation: Violation) -> Draft | None:
-        """What the kind of clause suggests."""
-        values = dict(draft.values)
-        if isinstance(clause, AnyOf):
-            member = rng.choice(clause.members)
-            return self._mend(rng, draft, member, violation)
-        if isinstance(clause, SameDtype):
-            dtype = draft.dtypes.get(clause.names[0])
-            if dtype is None:
-                return None
-            fit = {n: dtype for n in clause.names[1:] if dtype in self.space.dtypes[n]}
-            return replace(draft, dtypes={**draft.dtypes, **fit}) if fit else None
-        if isinstance(clause, (Present, Needs, Together, Exclusive)):
-            optional = list(clause.names)
-            if isinstance(clause, Present):
-                give, absent = optional, list[str]()
-            elif isinstance(clause, Exclusive):
-                keep = rng.choice(optional)
-                give, absent = [keep], [n for n in optional if n != keep]
-            elif isinstance(clause, Needs) and rng.random() < 0.5:
-                give, absent = [], optional[:1]
-            else:
-                give, absent = (optional, []) if rng.random() < 0.6 else ([], optional)
-            for name in give:
-                if self.space.terms.parameters[name].tensor is not None:
-                    values.pop(name, None)
-                elif name in self.scalars:
-                    values[name] = rng.choice([v for v in self.scalars[name].good if v is not None] or [None])
-            for name in absent:
-                if self.space.terms.parameters[name].optional:
-                    values[name] = None
-            return replace(draft, values=values)
-        return None
-
-    def _shake(
-        self, rng: random.Random, draft: Draft, names: Iterable[str], dims: Iterable[str], distinct: bool, keep: bool
-    ) -> Draft:
-        """One random change among what matters."""
-        lets = self.space.terms.lets
-        choices: list[tuple[str, str]] = [("dim", n) for n in sorted(dims) if n in draft.dims and n not in lets]
-        for name in sorted(names):
-            parameter = self.space.terms.parameters.get(name)
-            if parameter is None or parameter.is_field:
-                continue
-            if parameter.tensor is None:
-                choices += [("scalar", name)] if name in self.scalars else []
-                continue
-            choices.append(("dtype", name))
-            if parameter.optional and not keep:
-                choices.append(("presence", name))
-            if parameter.tensor.union:
-                choices.append(("form", name))
-            own = {n for f in parameter.tensor.forms for d in f.dims for n in d.names}
-            choices += [("dim", n) for n in sorted(own) if n in draft.dims and n not in lets]
-        if not choices:
-            return self._start(rng, distinct, None)
-        kind, name = rng.choice(choices)
-        if kind == "dim":
-            old = draft.dims[name]
-            pool = self.space.sizes if distinct else [0, 1, *self.space.sizes]
-            new = self._size(rng, dict(draft.dims), distinct, pool)
-            if isinstance(old, tuple):
-                return replace(draft, dims={**draft.dims, name: tuple(new for _ in range(rng.randint(0, 2)))})
-            return replace(draft, dims={**draft.dims, name: new})
-        if kind == "scalar":
-            scalar = self.scalars[name]
-            return replace(draft, values={**draft.values, name: rng.choice((*scalar.good, *scalar.odd))})
-        if kind == "dtype":
-            dtype = rng.choice(self.space.dtypes[name])
-            twins = self.space.twins(name)
-            return replace(draft, dtypes={**draft.dtypes, **{n: dtype for n in twins if dtype in self.space.dtypes[n]}})
-        if kind == "form":
-            spec = self.space.terms.parameters[name].tensor
-            count = len(spec.forms) if spec is not None else 1
-            return replace(draft, forms={**draft.forms, name: rng.randrange(count)})
-        values = dict(draft.values)
-        if values.pop(name, draft) is draft:
-            values[name] = None
-        return replace(draft, values=values)
 
     def reduced(self, draft: Draft) -> Draft:
         """The draft with every dim as small as it goes while sizes stay different and every clause holds."""

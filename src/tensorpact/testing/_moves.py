@@ -1,7 +1,11 @@
 """Mutations of valid arguments: the near misses that a caller makes."""
 
+import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 from tensorpact._annotations import Parameter
 from tensorpact._dims import DimKind
@@ -10,6 +14,7 @@ from tensorpact.constraints import NamedAxes
 from ._drafts import Case, Draft, Move, plan_at
 from ._plans import TensorPlan
 from ._space import COMMON_DTYPES, Scalar, Space
+from ._wholes import Whole
 
 LAYOUTS = ("step", "reversed", "gap", "offset", "swap", "outer")
 BACKENDS = ("triton", "naive", "npu")
@@ -38,7 +43,8 @@ def tensor_moves(space: Space, parameter: Parameter, plan: TensorPlan, others: I
         yield Move("drop", name, axis)
     yield from (Move("add", name, (0, n)) for n in (1, 2))
     yield from (Move("add", name, (-1, n)) for n in (1, 2))
-    yield from (Move("dtype", name, d) for d in dict.fromkeys((*space.dtypes[name], *COMMON_DTYPES)) if d != plan.dtype)
+    dtypes = dict.fromkeys((*space.dtypes.get(name, ()), *COMMON_DTYPES, *_kin(parameter)))
+    yield from (Move("dtype", name, d) for d in dtypes if d != plan.dtype)
     yield Move("device", name, "meta" if plan.device == "cpu" else "cpu")
     yield from (Move("layout", name, how) for how in LAYOUTS)
     yield Move("huge", name)
@@ -48,6 +54,14 @@ def tensor_moves(space: Space, parameter: Parameter, plan: TensorPlan, others: I
         yield Move("value", name, None)
 
 
+def _kin(parameter: Parameter) -> tuple[torch.dtype, ...]:
+    """Dtypes of the annotated family that ``OneOf`` leaves out."""
+    spec = parameter.tensor
+    allowed = spec.dtypes() if spec is not None else None
+    family = (d for f in spec.forms for d in f.torch_dtypes()) if spec is not None and allowed is not None else ()
+    return tuple(itertools.islice((d for d in family if d not in (allowed or ())), 3))
+
+
 def _orders(parameter: Parameter, rank: int) -> Iterator[tuple[str, ...]]:
     """Names for the axes where the annotation asks for names: the annotated ones, two exchanged, others."""
     found = (c for c in parameter.tensor.constraints if isinstance(c, NamedAxes)) if parameter.tensor else ()
@@ -55,6 +69,20 @@ def _orders(parameter: Parameter, rank: int) -> Iterator[tuple[str, ...]]:
         yield order
         yield from ((*order[:i], order[i + 1], order[i], *order[i + 2 :]) for i in range(rank - 1))
         yield tuple(f"x{i}" for i in range(rank))
+
+
+def _whole_moves(space: Space, parameter: Parameter, plan: Whole, case: Case, others: list[str]) -> Iterator[Move]:
+    """More or fewer items, and moves of the tensors among them."""
+    frames = (space.nest(parameter, count) for count in (0, 1, 3))
+    yield from (Move("value", parameter.name, f) for f in frames if f.repeats and len(f.items) != len(plan.parts))
+    if parameter.optional:
+        yield Move("value", parameter.name, None)
+    for part, hint in zip(plan.parts, plan.hints, strict=True):
+        inner = case.plans[part]
+        if isinstance(inner, Whole):
+            yield from (m for m in _whole_moves(space, parameter, inner, case, others) if m.name != parameter.name)
+        elif isinstance(inner, TensorPlan) and hint is not None:
+            yield from tensor_moves(space, replace(hint, name=part), inner, others)
 
 
 def scalar_moves(name: str, scalar: Scalar, old: Any) -> Iterator[Move]:
@@ -74,6 +102,8 @@ def wrong_moves(space: Space, scalars: dict[str, Scalar], case: Case) -> list[Mo
             found += [Move("value", name, v) for v in ("text", None, 3, [1.0])]
         elif name in scalars:
             found += [Move("value", name, v) for v in scalars[name].wrong]
+        elif isinstance(plan, Whole) and plan.form != "object" and "*" not in space.marks.get(name, ""):
+            found += [Move("value", name, v) for v in ("text", None, 3)]
     return found
 
 
@@ -96,6 +126,8 @@ class Mutations:
             plan = case.plans[p.name]
             if isinstance(plan, TensorPlan):
                 self.by_parameter[p.name] = list(tensor_moves(space, p, plan, tensors))
+            elif isinstance(plan, Whole):
+                self.by_parameter[p.name] = list(_whole_moves(space, p, plan, case, tensors))
             elif p.tensor is not None and p.optional and p.name in draft.dtypes:
                 self.by_parameter[p.name] = [Move("give", p.name)]
             elif p.name in scalars:

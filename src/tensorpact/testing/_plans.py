@@ -1,6 +1,8 @@
 """Arguments as data: what one tensor looks like, how it is made, and the Python code that makes it."""
 
+import collections
 import copy
+import enum
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +11,8 @@ from typing import Any, cast
 import torch
 
 from tensorpact import name_axes
+
+from ._wholes import Whole, identifier, parts_of, put_together
 
 _DTYPES = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype))
 _BYTE_FLOATS = frozenset(d for d in _DTYPES if str(d).count("float8") or str(d).count("float4"))
@@ -108,12 +112,14 @@ def build(plans: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
     for name, plan in plans.items():
         if isinstance(plan, TensorPlan) and plan.axes is not None:
             name_axes(made[name], plan.axes)
+    put_together(plans, made)
+    inner = parts_of(plans)
     for name in plans:
         owner, dot, field = name.partition(".")
-        if dot:
+        if dot and name not in inner:
             # A frozen dataclass has fields too.
             object.__setattr__(made[owner], field, made[name])
-    return {name: made[name] for name in plans if "." not in name}
+    return {name: made[name] for name in plans if "." not in name and name not in inner}
 
 
 def copied(value: Any) -> Any:
@@ -157,6 +163,8 @@ def differing_bits(before: torch.Tensor, after: torch.Tensor) -> bool:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__qualname__}.{value.name}"
     if isinstance(value, float):
         return repr(value) if value - value == 0 else f'float("{value}")'
     return repr(value)
@@ -167,7 +175,7 @@ def _tensor_code(name: str, plan: TensorPlan, size: int, value: Any) -> str:
     if plan.base is not None:
         return (
             f"{name} = torch.empty(0, {dtype}).set_("
-            f"{plan.base}.untyped_storage(), {plan.offset}, {plan.shape}, {plan.stride()})"
+            f"{identifier(plan.base)}.untyped_storage(), {plan.offset}, {plan.shape}, {plan.stride()})"
         )
     if plan.device == "meta":
         if plan.strides is None:
@@ -204,7 +212,7 @@ def code(
     module: str,
     function: str,
     plans: Mapping[str, Any],
-    keywords: frozenset[str],
+    marks: Mapping[str, str],
     backend: str,
     values: Mapping[str, Any] | None = None,
     mode: str = "compiled",
@@ -215,50 +223,76 @@ def code(
         module: Where to import the function from.
         function: Its qualified name.
         plans: Parameter name to plan or plain value.
-        keywords: Parameters that go by name.
+        marks: What stands in front of an argument: ``name=``, ``*`` or ``**``; nothing for most.
         backend: Backend in force.
         values: The arguments where the numbers in integer tensors matter.
         mode: Enforcement mode to set.
     """
     top, _, rest = function.partition(".")
+    inner = parts_of(plans)
     lines = ["import torch", "import tensorpact", f"from {module} import {top}", ""]
+    lines[3:3] = sorted(_imports(plans) - {lines[2]})
     if any(isinstance(p, TensorPlan) and p.device != "meta" and p.dtype.is_floating_point for p in plans.values()):
         lines.append("torch.manual_seed(0)")
     order = sorted(plans, key=lambda n: (not isinstance(plans[n], Opaque), getattr(plans[n], "base", None) is not None))
     for name in order:
-        plan = plans[name]
+        plan, variable = plans[name], identifier(name) if name in inner else name
         if isinstance(plan, TensorPlan):
             shared = [p for p in plans.values() if isinstance(p, TensorPlan) and p.base == name]
             size = max([plan.span(), *(-(-p.span() * p.dtype.itemsize // plan.dtype.itemsize) for p in shared)])
             value = (values or {}).get(name)
-            lines.append(_tensor_code(name, plan, size, value))
+            lines.append(_tensor_code(variable, plan, size, value))
             if isinstance(value, torch.Tensor) and value.requires_grad:
-                lines.append(f"{name}.requires_grad_()")
+                lines.append(f"{variable}.requires_grad_()")
             if plan.axes is not None:
-                lines.append(f'tensorpact.name_axes({name}, "{plan.axes}")')
+                lines.append(f'tensorpact.name_axes({variable}, "{plan.axes}")')
         elif isinstance(plan, Opaque):
-            lines.append(f"{name} = ...  # {type(plan.value).__name__}: as your factory makes it")
-    lines += [f"{n} = {_shown(p)}" for n, p in plans.items() if "." in n and not isinstance(p, TensorPlan)]
-    call: list[str] = []
-    for name, plan in plans.items():
-        if "." in name:
-            continue
-        text = name if isinstance(plan, (TensorPlan, Opaque)) else _shown(plan)
-        call.append(f"{name}={text}" if name in keywords else text)
+            lines.append(f"{variable} = ...  # {type(plan.value).__name__}: as your factory makes it")
+
+    def text(name: str) -> str:
+        plan = plans[name]
+        if isinstance(plan, Whole):
+            return plan.text([text(part) for part in plan.parts])
+        if isinstance(plan, (TensorPlan, Opaque)):
+            return identifier(name) if name in inner else name
+        return _shown(plan)
+
+    outer = [n for n in plans if n not in inner]
+    lines += [f"{n} = {_shown(plans[n])}" for n in outer if "." in n and not isinstance(plans[n], TensorPlan)]
+    call = [
+        f"{marks.get(n, '')}{text(n)}" for n in outer if "." not in n and not _collects_none(plans[n], marks.get(n))
+    ]
     if mode != "compiled":
         lines.append(f'tensorpact.enforcement("{mode}")')
     indent = ""
     if backend != "auto":
         lines.append(f'with tensorpact.use_backend("{backend}"):')
         indent = "    "
-    if "self" in plans and not rest:
+    own = plans.get("self")
+    if own is not None and not rest and not isinstance(own, Whole):
         # What is looked at is the object itself, as making it does.
         lines.insert(0, "import dataclasses")
         lines.append(f"{indent}dataclasses.replace(self)")
+    elif own is not None and not rest:
+        lines.append(f"{indent}{text('self')}")
     else:
         target = f"{top}.{rest}" if rest else top
         lines.append(f"{indent}{target}({', '.join(call)})")
     return "\n".join(lines) + "\n"
+
+
+def _collects_none(plan: Any, mark: str | None) -> bool:
+    return mark in ("*", "**") and isinstance(plan, Whole) and not plan.parts
+
+
+def _imports(plans: Mapping[str, Any]) -> set[str]:
+    """Imports of the classes that the arguments are made of."""
+    classes = {type(p) for p in plans.values() if isinstance(p, enum.Enum)}
+    classes |= {p.cls for p in plans.values() if isinstance(p, Whole) and p.form in ("fields", "object")}
+    found = {f"from {c.__module__} import {c.__qualname__.partition('.')[0]}" for c in classes}
+    if any(isinstance(p, Whole) and p.form == "sequence" and p.cls is collections.deque for p in plans.values()):
+        found.add("import collections")
+    return found
 
 
 def derived_seed(*parts: Any) -> int:

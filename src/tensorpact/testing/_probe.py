@@ -75,7 +75,11 @@ def split(entry: Entry, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], 
     for p in entry.terms.signature.parameters:
         if p.name not in arguments:
             continue
-        if p.kind is kinds.KEYWORD_ONLY:
+        if p.kind is kinds.VAR_POSITIONAL:
+            args.extend(arguments[p.name])
+        elif p.kind is kinds.VAR_KEYWORD:
+            kwargs.update(arguments[p.name])
+        elif p.kind is kinds.KEYWORD_ONLY:
             kwargs[p.name] = arguments[p.name]
         else:
             args.append(arguments[p.name])

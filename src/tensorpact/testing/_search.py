@@ -1,14 +1,17 @@
 """Search for arguments on which one clause fires first, and the smallest of them."""
 
 import copy
+import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from tensorpact._annotations import EMPTY
 from tensorpact._call import Call
-from tensorpact._errors import ContractDefinitionError
 from tensorpact._evaluation import first_violation
+from tensorpact._expansion import expand_call
 from tensorpact._terms import Step, Terms
 from tensorpact.clauses import Let
 
@@ -16,6 +19,7 @@ from ._drafts import Case, Draft, ImpossibleError, Move, Verdict, complete, reso
 from ._draw import Drawer, said
 from ._moves import Mutations
 from ._space import CannotDrawError, Space
+from ._wholes import Skeleton
 
 _BUDGET = 2500
 _WALK = 10
@@ -89,15 +93,27 @@ class Suite:
             budget: Evaluations to spend.
         """
         hunt = _Hunt(self, step)
-        for draft in self._single(step):
-            if hunt.fires(draft):
-                break
-        else:
-            if not self._resized(step, hunt):
-                self._walk(step, hunt, budget)
-        if hunt.hit is not None:
-            return self.shrink(hunt.hit, lambda v: v.index == step.index)
-        return Missed(hunt.explain())
+        hit = next(self._hits(step, hunt, budget), None)
+        return Missed(hunt.explain()) if hit is None else self.shrink(hit, lambda f: f.verdict.index == step.index)
+
+    def firing(self, step: Step, budget: int = _BUDGET) -> Iterator[Found]:
+        """Calls on which a clause fires first, one after another until the budget is spent.
+
+        Args:
+            step: The clause in its place.
+            budget: Evaluations to spend.
+        """
+        hunt = _Hunt(self, step)
+        yield from self._hits(step, hunt, budget, budget)
+
+    def _hits(self, step: Step, hunt: "_Hunt", budget: int, most: float = math.inf) -> Iterator[Found]:
+        ways = (self._single(step), self._resized(step, hunt), self._walk(step, hunt, budget))
+        for draft in itertools.chain.from_iterable(ways):
+            if hunt.spent >= most:
+                return
+            found = hunt.fires(draft)
+            if found is not None:
+                yield found
 
     def _single(self, step: Step) -> Iterator[Draft]:
         about = self.drawer.reads.of(step.clause)
@@ -108,18 +124,17 @@ class Suite:
             for move in base.all:
                 yield base.draft.moved(move)
 
-    def _resized(self, step: Step, hunt: "_Hunt") -> bool:
-        """Whether the clause fires once a size makes the relations in front of it hold again."""
+    def _resized(self, step: Step, hunt: "_Hunt") -> Iterator[Draft]:
+        """Drafts on which a size makes the relations in front of the clause hold again."""
         rng = random.Random(f"{self.seed}:{step.index}:sizes")
         for draft, fired in hunt.shadowed[:_SHADOWED]:
             blocker = self.space.terms.steps[fired].clause
             for _ in range(3):
-                resized = self.drawer.resized(rng, draft, blocker, step.index - 1)
-                if resized is not None and hunt.fires(resized):
-                    return True
-        return False
+                resized = self.drawer.repairs.resized(rng, draft, blocker, step.index - 1)
+                if resized is not None:
+                    yield resized
 
-    def _walk(self, step: Step, hunt: "_Hunt", budget: int) -> None:
+    def _walk(self, step: Step, hunt: "_Hunt", budget: int) -> Iterator[Draft]:
         """Several moves at once; what stands in the way is moved too."""
         rng = random.Random(f"{self.seed}:{step.index}")
         about = self.drawer.reads.of(step.clause)
@@ -131,8 +146,7 @@ class Suite:
             for _ in range(_WALK):
                 before = draft
                 draft = draft.moved(rng.choice(own[at] if rng.random() < 0.7 else base.all))
-                if hunt.fires(draft):
-                    return
+                yield draft
                 fired = None if hunt.last is None else hunt.last.verdict.index
                 if hunt.last is None:
                     draft = before
@@ -143,32 +157,40 @@ class Suite:
 
     def is_broken(self, step: Step, case: Case) -> bool:
         """Whether a clause does not hold, whatever fires first."""
-        if step.index not in self._alone:
-            alone = copy.copy(self.space.terms)
-            lets = (s for s in alone.steps[: step.index] if isinstance(s.clause, Let))
-            alone.steps = (*lets, step)
-            self._alone[step.index] = alone
         from tensorpact import use_backend
 
         with use_backend(case.backend):  # type: ignore[arg-type]
             try:
-                violation = first_violation(Call(self._alone[step.index], complete(self.space, case.arguments())))
-            except (ContractDefinitionError, RuntimeError, ValueError):
+                terms, values = expand_call(self.space.terms, complete(self.space, case.arguments()))
+                violation = first_violation(Call(self._lone(terms, step.index), values))
+            except Exception:  # noqa: BLE001 - the contract's author, a constructor or torch refuses
                 return False
-        return violation is not None and violation.step is step
+        return violation is not None and violation.step is not None and violation.step.index == step.index
 
-    def shrink(self, found: Found, wanted: Callable[[Verdict], bool]) -> Found:
+    def _lone(self, terms: Terms, index: int) -> Terms:
+        """The terms with one clause and the lets in front of it; of a call with containers they are made anew."""
+        if index not in self._alone or terms is not self.space.terms:
+            alone = copy.copy(terms)
+            alone.steps = (*(s for s in terms.steps[:index] if isinstance(s.clause, Let)), terms.steps[index])
+            if terms is not self.space.terms:
+                return alone
+            self._alone[index] = alone
+        return self._alone[index]
+
+    def shrink(self, found: Found, wanted: Callable[[Found], bool]) -> Found:
         """The fewest moves and smallest sizes on which the wanted thing still happens."""
-        best = found
-        progress = True
-        while progress:
-            progress = False
-            for smaller in smaller_drafts(self.space, best.draft):
-                tried = self.judged(smaller)
-                if tried is not None and wanted(tried.verdict):
-                    best, progress = tried, True
+        best, start = found, 0
+        while True:
+            for i, smaller in enumerate(smaller_drafts(self.space, best.draft)):
+                tried = self.judged(smaller) if i >= start else None
+                if tried is not None and wanted(tried):
+                    # Go on from here: what stood in front of it was tried a moment ago.
+                    best, start = tried, i
                     break
-        return best
+            else:
+                if start == 0:
+                    return best
+                start = 0
 
     def changed(self, found: Found) -> list[str]:
         """Parameters that the moves touch."""
@@ -176,9 +198,17 @@ class Suite:
 
 
 def smaller_drafts(space: Space, draft: Draft) -> Iterator[Draft]:
-    """Drafts with one move less or one size smaller."""
+    """Drafts with one move less, one optional argument less, one default more, or one size smaller."""
     for i in range(len(draft.moves)):
         yield replace(draft, moves=(*draft.moves[:i], *draft.moves[i + 1 :]))
+    for p in space.plain if not draft.fixed else ():
+        held = draft.values.get(p.name)
+        fewer = held.fewer() if isinstance(held, Skeleton) else None
+        if fewer is not None:
+            yield replace(draft, values={**draft.values, p.name: fewer})
+        simple = None if (p.tensor is not None or p.nested) and p.optional else p.default
+        if simple is not EMPTY and draft.values.get(p.name, draft) is not simple:
+            yield replace(draft, values={**draft.values, p.name: simple})
     moved = {m.name for m in draft.moves if m.kind == "dim"}
     for name, size in draft.dims.items():
         if draft.fixed or name in space.terms.lets or name in moved:
@@ -205,29 +235,25 @@ class _Hunt:
         self.suite = suite
         self.step = step
         self.spent = 0
-        self.hit: Found | None = None
         self.last: Found | None = None
         #: Drafts on which the clause is broken, and the clause that fires before it.
         self.shadowed: list[tuple[Draft, int]] = []
         self._instead: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
 
-    def fires(self, draft: Draft) -> bool:
-        """Whether the clause fires first on a draft."""
+    def fires(self, draft: Draft) -> Found | None:
+        """The draft made concrete where the clause fires first on it; else None."""
         self.spent += 1
         self.last = found = self.suite.judged(draft)
-        if found is None:
-            return False
-        if found.verdict.index == self.step.index:
-            self.hit = found
-            return True
+        if found is None or found.verdict.index == self.step.index:
+            return found
         if found.verdict.failure is not None:
             self._failures[found.verdict.failure] += 1
         elif found.verdict.violation is not None and self.suite.is_broken(self.step, found.case):
             self._instead[said(found.verdict)] += 1
             if found.verdict.index is not None:
                 self.shadowed.append((draft, found.verdict.index))
-        return False
+        return None
 
     def explain(self) -> str:
         """Why the clause never fired, as far as the calls that were looked at tell."""

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -25,12 +26,14 @@ class Target:
         name: Qualified name inside the module.
         function: What a caller calls.
         entry: The contract behind it.
+        cls: Class that it is a method of, where that is known.
     """
 
     module: str
     name: str
     function: Any
     entry: Entry
+    cls: type | None = None
 
     @property
     def text(self) -> str:
@@ -64,10 +67,31 @@ def find(names: Iterable[Any]) -> list[Target | Broken]:
 
 
 def _given(function: Any) -> Iterator[Target]:
+    if isinstance(function, type):
+        found = list(_of_class(function.__module__, function.__qualname__, function))
+        if not found:
+            raise TargetError(f"{function!r} has no contract")
+        yield from found
+        return
     entry = entry_of(function)
     if entry is None:
         raise TargetError(f"{function!r} has no contract")
-    yield Target(entry.body.__module__, entry.body.__qualname__, function, entry)
+    cls = _class_around(function, entry)
+    if cls is not None:
+        _belong(entry, cls)
+    yield Target(entry.body.__module__, entry.body.__qualname__, function, entry, cls)
+
+
+def _class_around(function: Any, entry: Entry) -> type | None:
+    """The class that a method belongs to, of a bound one that of its object; None where it cannot be found."""
+    bound = getattr(function, "__self__", None)
+    if bound is not None:
+        return cast("type[Any]", bound if isinstance(bound, type) else type(bound))
+    home = entry.body.__qualname__.rpartition(".")[0]
+    found: Any = sys.modules.get(entry.body.__module__)
+    for part in home.split(".") if home else ():
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) else None
 
 
 def _named(name: str) -> Iterator[Target]:
@@ -88,7 +112,10 @@ def _named(name: str) -> Iterator[Target]:
         entry = entry_of(found)
         if entry is None:
             raise TargetError(f"{name} has no contract")
-        yield Target(module_name, path, found, entry)
+        cls = _class_around(found, entry)
+        if cls is not None:
+            _belong(entry, cls)
+        yield Target(module_name, path, found, entry, cls)
         return
     some = False
     for target in _members(module_name, module):
@@ -104,12 +131,12 @@ def _of_class(module_name: str, name: str, cls: type) -> Iterator[Target]:
     entry = entry_of(check)
     if entry is not None:
         _belong(entry, cls)
-        yield Target(module_name, name, check, entry)
+        yield Target(module_name, name, check, entry, cls)
     for inner, member in vars(cls).items():
         entry = entry_of(member)
         if entry is not None:
             _belong(entry, cls)
-            yield Target(module_name, f"{name}.{inner}", member, entry)
+            yield Target(module_name, f"{name}.{inner}", member, entry, cls)
 
 
 def _belong(entry: Entry, cls: type) -> None:

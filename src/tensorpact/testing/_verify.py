@@ -1,13 +1,10 @@
 """The main job: every contract linted, accepted, rejected and agreed on."""
 
-import contextlib
 import difflib
 import importlib.util
-import os
-import random
 import re
 import subprocess
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tensorpact._decorator import disabled
@@ -18,10 +15,10 @@ from . import _accept, _agree, _interpreter, _lint
 from ._accept import Problem
 from ._drafts import resolve
 from ._draw import Drawer
-from ._hooks import factory_of
+from ._making import compiler_environment, drawer_of
 from ._report import EntryReport, Finding, Report, Section
 from ._search import Missed, Suite
-from ._space import CannotDrawError, Space
+from ._space import CannotDrawError
 from ._targets import Target, TargetError, find
 from ._witness import Witness, confirm, make_witness, program
 
@@ -63,7 +60,7 @@ def verify(
         _check_only(found, only)
     entries: list[EntryReport] = []
     runs: list[_Run] = []
-    with _compiler_environment():
+    with compiler_environment():
         try:
             for target in found:
                 if not isinstance(target, Target):
@@ -89,17 +86,6 @@ def _check_only(found: Iterable[Any], only: str) -> None:
         raise TargetError(f"no target documents {only!r}; " + (f"near: {', '.join(near)}" if near else "none is near"))
 
 
-@contextlib.contextmanager
-def _compiler_environment() -> Generator[None]:
-    """Without ``TRITON_INTERPRET``: contracts may ask for it, and the interpreter gets a process of its own."""
-    before = os.environ.pop("TRITON_INTERPRET", None)
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ["TRITON_INTERPRET"] = before
-
-
 def _unimportable(name: str, error: ContractDefinitionError) -> EntryReport:
     report = EntryReport(name)
     report.sections["lint"].findings.append(Finding("error", f"the contract is wrong in itself: {error}"))
@@ -123,7 +109,7 @@ class _Run:
     def run(self) -> EntryReport:
         """All columns, but for what the interpreter still works on."""
         try:
-            drawer = self._drawer()
+            drawer = drawer_of(self.target, self.seed)
         except CannotDrawError as bad:
             return self._skip(str(bad))
         except ContractDefinitionError as bad:
@@ -156,16 +142,6 @@ class _Run:
             self._interpreter.kill()
             self._interpreter.communicate()
             self._interpreter = None
-
-    def _drawer(self) -> Drawer:
-        factory = factory_of(self.target.entry)
-        if factory is None:
-            if not self.target.entry.ready:
-                raise CannotDrawError("a method needs its object: tensorpact.testing.register_arguments")
-            return Drawer(Space(self.target.entry))
-        if not self.target.entry.ready:
-            self.target.entry.build(factory(random.Random(self.seed)).get("self"))
-        return Drawer(Space(self.target.entry), factory)
 
     def _section(self, column: str) -> Section:
         return self.report.sections[column]
@@ -315,9 +291,8 @@ def witness(function: Any, error: DocumentedError | str, *, seed: int = 0) -> Wi
     if not isinstance(target, Target):
         raise target.error
     slug = error if isinstance(error, str) else error.slug
-    with _compiler_environment():
-        run = _Run(target, seed, 1, slug, None)
-        suite = Suite(run._drawer(), seed)  # pyright: ignore[reportPrivateUsage]
+    with compiler_environment():
+        suite = Suite(drawer_of(target, seed), seed)
         reasons: list[str] = []
         for step in suite.space.terms.steps:
             if step.clause.error is None or step.clause.error.slug != slug:

@@ -77,7 +77,7 @@ def program(
         mode: Enforcement mode to set.
     """
     plans = case.plans if values is None else {n: _as_made(p, values[n]) for n, p in case.plans.items()}
-    return code(target.module, target.name, plans, space.keywords, case.backend, values, mode)
+    return code(target.module, target.name, plans, space.marks, case.backend, values, mode)
 
 
 def _as_made(plan: Any, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What users add to drawn arguments: values that make sense, or whole arguments where none can be drawn."""
+"""What users add to drawn arguments: values that make sense, single arguments, or whole calls."""
 
 import importlib
 import importlib.util
@@ -7,20 +7,27 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensorpact._classes import check_of
 from tensorpact._entry import Entry, entry_of
 
+__all__ = ["register_argument", "register_arguments", "register_values"]
+
+Make = Callable[[random.Random], Any]
 Fill = Callable[[dict[str, Any], random.Random], None]
 Factory = Callable[[random.Random], dict[str, Any]]
 Mistake = Callable[[dict[str, Any]], None]
 
 _fills: dict[str, Fill] = {}
 _factories: dict[str, Factory] = {}
+_makes: dict[tuple[str, str], Make] = {}
+#: Values that a registered argument is tried with in one run.
+_TRIED = 4
 
 
 def _key(function: Any) -> str:
     if isinstance(function, str):
         return function
-    entry = entry_of(function)
+    entry = entry_of(check_of(function) if isinstance(function, type) else function)
     if entry is None:
         raise TypeError(f"{function!r} has no contract")
     return entry.owner
@@ -42,6 +49,25 @@ def register_values(function: Any, fill: Fill) -> None:
     _fills[_key(function)] = fill
 
 
+def register_argument(function: Any, name: str, make: Make) -> None:
+    """Say how one argument is made whose annotation does not: an object of a class, a callable, a configuration.
+
+    All other arguments are drawn as ever. For a contracted dataclass the name is that of a field.
+
+    Args:
+        function: The contracted function or dataclass, or the name of its contract.
+        name: The parameter.
+        make: Returns a value, given a source of chance; it is copied for every call where it can be.
+
+    Raises:
+        TypeError: The function has no contract, or no such parameter.
+    """
+    key = _key(function)
+    if not isinstance(function, (str, type)) and name not in inspect.signature(function).parameters:
+        raise TypeError(f"{key} has no parameter {name!r}")
+    _makes[key, name] = make
+
+
 def register_arguments(function: Any, factory: Factory) -> None:
     """Say how valid arguments are made where they cannot be drawn, as for a method.
 
@@ -54,6 +80,13 @@ def register_arguments(function: Any, factory: Factory) -> None:
         factory: Returns parameter name to argument, ``self`` included, given a source of chance.
     """
     _factories[_key(function)] = factory
+
+
+def values_of(entry: Entry, name: str) -> tuple[Any, ...]:
+    """Values of an argument as its registered function makes them; none where there is none."""
+    keys = (entry.owner, entry.owner.removesuffix(".fields"), entry.contract.name)
+    make = next((m for k in keys if (m := _makes.get((k, name))) is not None), None)
+    return () if make is None else tuple(make(random.Random(i)) for i in range(_TRIED))
 
 
 def factory_of(entry: Entry) -> Factory | None:
