@@ -120,7 +120,7 @@ def _parameter_row(p: Form) -> Iterable[str]:
         return f"`{p['name']}`", "", cell(p["type"]) if p["type"] else "any", "", "", *says
     shape = " or ".join(f"`[{', '.join(f['shape'].split())}]`" for f in tensor["forms"])
     device = " or ".join(tensor["device"]) if tensor["device"] else "any"
-    return f"`{p['name']}`", shape, dtype_text(tensor), device, ", ".join(tensor["layout"]) or "any", *says
+    return f"`{p['name']}`", shape, dtype_text(tensor), device, ", ".join(map(cell, tensor["layout"])) or "any", *says
 
 
 def dtype_text(tensor: Form) -> str:

@@ -68,17 +68,17 @@ class _Picture:
 
     def draw(self, scheme: str, stacked: bool) -> str:
         groups = list(_groups(self.form))
-        gutter = 24 + 18 * len(groups)
         names = max((len(p["name"]) for p in self.tensors), default=0) * MONO
         top = 112.0 if groups else 62.0
-        left = gutter + names + 14
+        left = 24 + names + 14
         lines = [(p, f) for p in self.tensors for f in p["tensor"]["forms"]]
         cells = max((sum(_width(a) for a in f["axes"]) for _, f in lines), default=0)
         notes = max((len(self._note(p)) for p in self.tensors), default=0) * SANS
-        rows_end = left + cells + 16 + notes + 20
-        middle = 24.0 if stacked else rows_end
-        said = [shortened(self._meaning(n), 52) for n in self.pills]
-        pill_x = middle + max((len(t) for t in said), default=0) * SANS + 12
+        lines_x = left + cells + 16 + notes + 16
+        rows_end = lines_x + 18 * len(groups) + 20
+        # In a column of text the glossary is near, so the dims go without what they mean.
+        said = ["" if stacked else shortened(self._meaning(n), 52) for n in self.pills]
+        pill_x = 24.0 if stacked else rows_end + max((len(t) for t in said), default=0) * SANS + 12
         pill_width = max((len(n) for n in self.pills), default=4) * MONO + 18
         node_x = pill_x + pill_width + 110
         for node in self.nodes:
@@ -91,7 +91,8 @@ class _Picture:
         tall = max(heights[1:]) if stacked else max(heights)
         said_below = self._legend() if stacked else [" ".join(self._legend())]
         height = band + tall + 44 + 16 * (len(said_below) - 1)
-        self._rows(lines, gutter + names, left, left + cells + 16, top, groups)
+        rows = self._rows(lines, 24 + names, left, left + cells + 16, top)
+        self._groups(groups, rows, lines_x, top)
         places = self._pills(said, pill_x, pill_width, band + (tall - heights[1]) / 2)
         self._nodes(node_x, band + (tall - heights[2]) / 2, places, pill_x + pill_width)
         end = max(rows_end, node_x + node_width + 90 if self.nodes else pill_x + pill_width + 24)
@@ -115,8 +116,7 @@ class _Picture:
         left: float,
         note_x: float,
         top: float,
-        groups: list[tuple[str, str, list[str]]],
-    ) -> None:
+    ) -> dict[str, float]:
         rows: dict[str, float] = {}
         for n, (p, form) in enumerate(lines):
             y = top + n * _ROW
@@ -132,8 +132,13 @@ class _Picture:
                 x += _width(axis)
             if not form["axes"]:
                 self.shapes.append(text(x, y + 17, "a scalar", "sans quiet"))
+        return rows
+
+    def _groups(
+        self, groups: list[tuple[str, str, list[str]]], rows: dict[str, float], left: float, top: float
+    ) -> None:
         for i, (kind, label, names) in enumerate(groups):
-            x = 24 + 18 * i + 6
+            x = left + 18 * i + 6
             reached = [rows[n] for n in names if n in rows]
             if len(reached) > 1:
                 self.shapes.append(
@@ -167,7 +172,8 @@ class _Picture:
             style = f"d{self.hues[name]}" if name in self.hues else "plain"
             self.shapes.append(box(x, y, width, _NODE, style, self._meaning(name), radius=13))
             self.shapes.append(text(x + width / 2, y + 17, name, anchor="middle"))
-            self.shapes.append(text(x - 10, y + 17, meaning, "sans quiet", "end"))
+            if meaning:
+                self.shapes.append(text(x - 10, y + 17, meaning, "sans quiet", "end"))
             places[name] = y + _NODE / 2
         return places
 

@@ -13,7 +13,7 @@ from ._export import export
 from ._ids import Removed, removed_pages
 from ._markdown import Form, cell, code, markdown, table
 from ._picture import picture
-from ._records import Record, load
+from ._records import Record, Use, load
 from ._targets import entries
 
 #: Names the files of the last run, so that the next one removes those that it no longer writes, and no others.
@@ -111,9 +111,9 @@ def _entry_page(form: Form) -> str:
         for scheme in ("light", "dark")
     )
     machine = f"../api/contracts/{form['entryPoint'].replace(' ', '%20')}.json"
+    family = f"; errors of the family [{form['family']}](../errors/index.md#{form['family']})" if form["errors"] else ""
     below = (
-        f"From `{form['target'].partition(':')[0]}`; errors of the family [{form['family']}](../errors/index.md#"
-        f"{form['family']}); [the machine form as JSON]({machine}).\n\n## Picture\n\n"
+        f"From `{form['target'].partition(':')[0]}`{family}; [the machine form as JSON]({machine}).\n\n## Picture\n\n"
         f'<div class="tp-picture" markdown="1">\n\n{pictures}\n\n</div>'
     )
     page = markdown(form, lambda e: f"../errors/{e['family']}/{e['slug']}.md", below)
@@ -167,7 +167,10 @@ def _error_page(record: Record, forms: Mapping[str, Form]) -> str:
         f'{fence}text title="{error.documented.__name__}"\n{error.template}\n{fence}',
     ]
     if record.uses:
-        parts.append("Raised by:\n\n" + "\n".join(f"- {_use(u.entry_point, u.place, u.total, u.clause, forms)}" for u in record.uses))
+        parts.append(
+            "Raised by:\n\n"
+            + "\n".join(f"- {_use(u.entry_point, u.place, u.total, u.clause, forms)}" for u in record.uses)
+        )
     facts = f"Record `{record.id}`, {page.severity}, {', '.join(page.tags)}."
     parts += [
         f"{facts} [This page as JSON](../../api/errors/{record.id}.json).",
@@ -178,10 +181,12 @@ def _error_page(record: Record, forms: Mapping[str, Form]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _use(name: str, place: int, total: int, clause: str, forms: Mapping[str, Form]) -> str:
-    form = forms.get(name)
-    shown = f"`{name}`" if form is None else f"[`{form['target'].rpartition(':')[2]}`](../../entry-points/{page_name(form)}.md)"
-    return f"{shown}, check {place} of {total}: {code(clause)}"
+def _use(use: Use, forms: Mapping[str, Form]) -> str:
+    form = forms.get(use.entry_point)
+    shown = f"`{use.entry_point}`"
+    if form is not None:
+        shown = f"[`{form['target'].rpartition(':')[2]}`](../../entry-points/{page_name(form)}.md)"
+    return f"{shown}, check {use.place} of {use.total}: {code(use.clause)}"
 
 
 def _removed_page(page: Removed) -> str:
