@@ -1,5 +1,6 @@
 """The catalogue as pages of a documentation site: entry points, errors, and the records that the site serves."""
 
+import json
 import re
 import shutil
 from collections import Counter
@@ -14,6 +15,7 @@ from ._ids import Removed, removed_pages
 from ._markdown import Form, cell, code, markdown, table
 from ._picture import picture
 from ._records import Record, Use, load
+from ._search import fixed_text, says_enough
 from ._targets import entries
 
 #: Names the files of the last run, so that the next one removes those that it no longer writes, and no others.
@@ -91,7 +93,11 @@ def _written(records: tuple[Record, ...], forms: list[Form]) -> dict[str, str]:
             raise ContractDefinitionError(f"two {what} are called {', '.join(twice)}: name the modules of one site")
     by_name = {form["entryPoint"]: form for form in forms}
     gone = removed_pages(records)
-    files = {"entry-points/index.md": _entry_index(forms), "errors/index.md": _error_index(records, gone)}
+    files = {
+        "entry-points/index.md": _entry_index(forms),
+        "errors/index.md": _error_index(records, gone),
+        "errors/patterns.json": _patterns(records),
+    }
     for form in forms:
         name = page_name(form)
         files[f"entry-points/{name}.md"] = _entry_page(form)
@@ -157,25 +163,28 @@ def _error_index(records: tuple[Record, ...], gone: list[Removed]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _patterns(records: tuple[Record, ...]) -> str:
+    """By what a script tells the page of a pasted message; those first that have the most text of their own."""
+    told = sorted((r.error for r in records if says_enough(r.error)), key=lambda e: -len(fixed_text(e)))
+    rows = [{"slug": e.slug, "page": f"errors/{e.family}/{e.slug}/", "pattern": e.pattern} for e in told]
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+
+
 def _error_page(record: Record, forms: Mapping[str, Form]) -> str:
     error, page = record.error, record.page
     if page is None:
         raise ContractDefinitionError(f"{error.slug} has no page, so there is none for a site")
-    fence = "`" * 3
+    facts = f"`{error.documented.__name__}`, {page.severity}, record `{record.id}`: {', '.join(page.tags)}."
     parts = [
+        "---\nsearch:\n  boost: 4\n---",
         f"# {error.slug}",
-        f'{fence}text title="{error.documented.__name__}"\n{error.template}\n{fence}',
+        # A heading, since that is where a search looks first, and a message is what people search for.
+        f"## {code(error.template)} {{ #message .tp-message }}",
+        f"{facts} [This page as JSON](../../api/errors/{record.id}.json).",
     ]
     if record.uses:
-        parts.append(
-            "Raised by:\n\n"
-            + "\n".join(f"- {_use(u.entry_point, u.place, u.total, u.clause, forms)}" for u in record.uses)
-        )
-    facts = f"Record `{record.id}`, {page.severity}, {', '.join(page.tags)}."
-    parts += [
-        f"{facts} [This page as JSON](../../api/errors/{record.id}.json).",
-        page.body.strip(),
-    ]
+        parts.append("Raised by:\n\n" + "\n".join(f"- {_use(use, forms)}" for use in record.uses))
+    parts.append(page.body.strip())
     if page.related:
         parts += ["## Related errors", "\n".join(f"- [{slug}]({slug}.md)" for slug in page.related)]
     return "\n\n".join(parts) + "\n"
