@@ -1,8 +1,8 @@
 """Every Python block of README and docs runs, page by page from top to bottom, and says what stands below it.
 
 A block of text right below one of Python is what it prints, or the end of the error that it raises; nothing else may
-raise. `<!-- not run: REASON -->` above a block says why it does not run. A page that `test_<page>.py` runs in its own way
-is left to it.
+raise. `<!-- not run: REASON -->` above a block says why it does not run. A page that `test_<page>.py` runs in its own
+way is left to it.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def run(code: str, module: types.ModuleType, name: str) -> tuple[str, bool]:
     with contextlib.redirect_stdout(said):
         try:
             exec(compile(code, name, "exec"), module.__dict__)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a block may raise anything that its page says
             return said.getvalue() + "".join(traceback.format_exception_only(error)), True
     return said.getvalue(), False
 

@@ -1,12 +1,17 @@
 """Chromium without a window, driven over a pipe by its own protocol: nothing has to be installed beside it."""
 
 import base64
+import functools
+import http.server
+import io
 import itertools
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +20,14 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
 PATIENCE = 30.0
+#: Chromium reads commands from descriptor 3 and writes answers to 4; the pipe's own numbers may be any, these included.
+_START = """
+import fcntl, os, sys
+read, write = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
+os.dup2(read, 3)
+os.dup2(write, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def chromium() -> str | None:
@@ -29,8 +42,8 @@ class BrowserError(Exception):
 class Page:
     """One page of one Chromium."""
 
-    def __init__(self, read: int, write: int) -> None:
-        self._reading, self._writing = os.fdopen(read, "rb"), os.fdopen(write, "wb")
+    def __init__(self, read: io.BufferedReader, write: io.BufferedWriter) -> None:
+        self._reading, self._writing = read, write
         self._numbers, self._session, self._rest = itertools.count(1), "", b""
         self._origins: set[str] = set()
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -95,8 +108,10 @@ class Page:
     def open(self, url: str) -> None:
         """Go to an address and wait until all of it is there."""
         self._origins.add("/".join(url.split("/")[:3]))
+        # What is shown until the next page comes is told by a mark.
+        self.evaluate("window.before = true")
         self.call("Page.navigate", url=url)
-        self.wait(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+        self.wait(f"!window.before && location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
     def screenshot(self) -> bytes:
         """What the window shows, as PNG."""
@@ -116,9 +131,8 @@ def page() -> Iterator[Page]:
     from_us, to_them = os.pipe()
     from_them, to_us = os.pipe()
     with tempfile.TemporaryDirectory() as profile:
-        # It reads commands from descriptor 3 and writes to 4.
         command = [
-            "/bin/sh", "-c", f'exec "$@" 3<&{from_us} 4>&{to_us}', "sh", program,
+            sys.executable, "-c", _START, str(from_us), str(to_us), program,
             "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
             "--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={Path(profile) / 'profile'}",
         ]  # fmt: skip
@@ -128,13 +142,25 @@ def page() -> Iterator[Page]:
         )  # fmt: skip
         os.close(from_us)
         os.close(to_us)
-        shown = None
         try:
-            shown = Page(from_them, to_them)
-            yield shown
+            with os.fdopen(from_them, "rb") as read, os.fdopen(to_them, "wb") as write:
+                yield Page(read, write)
         finally:
-            if shown is not None:
-                shown._writing.close()
-                shown._reading.close()
             running.terminate()
             running.wait()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is that of the base class
+        """Nobody wants to read every request."""
+
+
+@contextmanager
+def served(directory: Path) -> Iterator[str]:
+    """Address at which a folder is served, to this machine alone."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=directory)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()

@@ -8,7 +8,12 @@ Form = Mapping[str, Any]
 _FEW = 2
 
 
-def markdown(form: Form, page_of: Callable[[Form], str] | None = None, below: str = "") -> str:
+def beside(error: Form) -> str:
+    """Where the page of an error is: in the same folder."""
+    return f"{error['slug']}.md"
+
+
+def markdown(form: Form, page_of: Callable[[Form], str] = beside, below: str = "") -> str:
     """The reference page of an entry point.
 
     Args:
@@ -16,7 +21,6 @@ def markdown(form: Form, page_of: Callable[[Form], str] | None = None, below: st
         page_of: Where the page of an error is; beside this page unless told.
         below: What stands below the signature.
     """
-    where = page_of or (lambda error: f"{error['slug']}.md")
     parts = [
         f"# {form['entryPoint']}",
         form["summary"],
@@ -31,10 +35,10 @@ def markdown(form: Form, page_of: Callable[[Form], str] | None = None, below: st
         ),
         "## Checks, in firing order",
         "Of several broken checks the first one raises.",
-        table(("", "check", "error"), (_clause_row(c, form, where) for c in form["clauses"])),
+        table(("", "check", "error"), (_clause_row(c, form, page_of) for c in form["clauses"])),
         _afterwards(form),
         "## Errors",
-        table(("error", "class", "message", "checks"), (_error_row(e, where) for e in form["errors"])),
+        table(("error", "class", "message", "checks"), (_error_row(e, page_of) for e in form["errors"])),
         "## What is checked when",
         table(("mode", "what", "clauses", "return value"), (_mode_row(m, form) for m in form["modes"])),
         "## What no check of this contract can see",

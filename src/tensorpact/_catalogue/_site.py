@@ -6,17 +6,16 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tensorpact._errors import ContractDefinitionError
 
-from ._describe import describe
-from ._export import export
+from ._export import records, served, write
 from ._ids import Removed, removed_pages
 from ._markdown import Form, cell, code, markdown, table
 from ._picture import picture
 from ._records import Record, Use, load
 from ._search import fixed_text, says_enough
-from ._targets import entries
 
 #: Names the files of the last run, so that the next one removes those that it no longer writes, and no others.
 MANIFEST = ".tensorpact-site"
@@ -41,21 +40,21 @@ def site(directory: Path, pages: Path | None = None, modules: Iterable[str] = ()
     named = tuple(modules)
     if pages is not None and _nested(directory.resolve(), pages.resolve()):
         raise ValueError(f"{directory} and {pages} must not hold one another")
-    records = load(named)
-    texts = _written(records, [describe(entry, target) for target, entry in entries(named)])
-    files = [directory / name for name in texts]
-    copies = [] if pages is None else [f for f in sorted(pages.rglob("*")) if f.is_file() and not _hidden(f, pages)]
-    for source in copies:
-        name = source.relative_to(pages or source).as_posix()
-        if name in texts:
+    found = load(named)
+    made, forms = records(named)
+    gone = removed_pages(found)
+    texts = _pages(found, forms, gone) | served(made, forms, gone)
+    files: list[Path] = []
+    for source in [] if pages is None else sorted(f for f in pages.rglob("*") if f.is_file()):
+        name = source.relative_to(pages or source)
+        if any(part.startswith(".") for part in name.parts):
+            continue
+        if name.as_posix() in texts:
             raise ContractDefinitionError(f"{source}: the site has a generated page of that name")
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, directory / name)
         files.append(directory / name)
-    for name, text in texts.items():
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_text(text, encoding="utf-8")
-    files += export(directory, as_lines=False, modules=named)
+    files += write(directory, texts)
     _forget(directory, {f.relative_to(directory).as_posix() for f in files})
     return files
 
@@ -69,10 +68,6 @@ def _nested(one: Path, other: Path) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 
-def _hidden(file: Path, below: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(below).parts)
-
-
 def _forget(directory: Path, written: set[str]) -> None:
     manifest = directory / MANIFEST
     before = manifest.read_text(encoding="utf-8").splitlines() if manifest.is_file() else []
@@ -82,7 +77,7 @@ def _forget(directory: Path, written: set[str]) -> None:
     manifest.write_text("\n".join(sorted(written)) + "\n", encoding="utf-8")
 
 
-def _written(records: tuple[Record, ...], forms: list[Form]) -> dict[str, str]:
+def _pages(records: tuple[Record, ...], forms: list[dict[str, Any]], gone: list[Removed]) -> dict[str, str]:
     """Generated pages and pictures: path to text."""
     for what, names in (
         ("entry points", Counter(page_name(form) for form in forms)),
@@ -92,7 +87,6 @@ def _written(records: tuple[Record, ...], forms: list[Form]) -> dict[str, str]:
         if twice:
             raise ContractDefinitionError(f"two {what} are called {', '.join(twice)}: name the modules of one site")
     by_name = {form["entryPoint"]: form for form in forms}
-    gone = removed_pages(records)
     files = {
         "entry-points/index.md": _entry_index(forms),
         "errors/index.md": _error_index(records, gone),
@@ -128,7 +122,7 @@ def _entry_page(form: Form) -> str:
     return f"# {form['target'].rpartition(':')[2]}\n{rest}"
 
 
-def _entry_index(forms: list[Form]) -> str:
+def _entry_index(forms: Iterable[Form]) -> str:
     families = dict.fromkeys(form["family"] for form in forms)
     parts = [
         "# Entry points",
