@@ -106,6 +106,31 @@ def export(
 
 
 @app.command()
+def site(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to; made if it is not there.")],
+    pages: Annotated[
+        Path | None, typer.Option(metavar="DIR", exists=True, file_okay=False, help="Pages written by hand, copied.")
+    ] = None,
+    modules: Modules = None,
+) -> None:
+    """Write the source of a documentation site: a page for each entry point and each error, and the JSON it serves.
+
+    What a run wrote before and no longer writes is removed; other files in the folder are left alone.
+    """
+    from tensorpact._errors import ContractDefinitionError
+
+    from ._site import site as run
+
+    if os.environ.get("TENSORPACT") == "off":
+        raise _refuse("TENSORPACT=off is set: the decorators return the bare functions, so there are no contracts")
+    try:
+        files = run(out, pages, modules or ())
+    except (ImportError, OSError, ValueError, ContractDefinitionError) as bad:
+        raise _refuse(bad) from bad
+    _say(f"{len(files)} files in {out}")
+
+
+@app.command()
 def diff(
     old: Annotated[
         Path, typer.Argument(metavar="OLD", help="describe --json, contracts.jsonl, or an export's folder.")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from tensorpact._errors import ContractDefinitionError
 
 from ._ids import Removed, removed_pages
+from ._markdown import code
 from ._records import Record, load
 from ._search import Match, find
 
@@ -65,12 +66,7 @@ def _not_found(query: str, matches: list[Match], records: tuple[Record, ...]) ->
 
 
 def _listed(matches: list[Match]) -> str:
-    return "".join(f"- `{m.record.error.slug}`: {_code(m.record.error.template)}\n" for m in matches)
-
-
-def _code(text: str) -> str:
-    """Text as inline code, also where it has backticks of its own."""
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
+    return "".join(f"- `{m.record.error.slug}`: {code(m.record.error.template)}\n" for m in matches)
 
 
 def _explained(match: Match) -> str:
@@ -88,12 +84,12 @@ def _explained(match: Match) -> str:
     ]
     if match.values:
         lines += ["In this message:", ""]
-        lines += [f"- `{source}` is {_code(value) if value else 'empty'}" for source, value in match.values]
+        lines += [f"- `{source}` is {code(value) if value else 'empty'}" for source, value in match.values]
         lines.append("")
     if record.uses:
         lines += ["Raised by:", ""]
         lines += [
-            f"- `{use.entry_point}`, check {use.place} of {use.total} in firing order: {_code(use.clause)}"
+            f"- `{use.entry_point}`, check {use.place} of {use.total} in firing order: {code(use.clause)}"
             for use in record.uses
         ]
         lines.append("")

@@ -60,32 +60,44 @@ def export(directory: Path, as_lines: bool, modules: Iterable[str] = ()) -> list
     """
     named = tuple(modules)
     made, forms = records(named)
-    gone = removed_pages(load(named))
-    version = _now()
-    files: dict[Path, str] = {}
     if as_lines:
+        version = _now()
         wrapped = [{"record": r, "datasetVersion": version} for r in made]
-        files[directory / "errors.jsonl"] = _lines(wrapped)
-        files[directory / "contracts.jsonl"] = _lines(forms)
+        texts = {"errors.jsonl": _lines(wrapped), "contracts.jsonl": _lines(forms)}
     else:
-        errors = directory / "api" / "errors"
-        for r in made:
-            files[errors / f"{r['id']}.json"] = _pretty({"record": r, "datasetVersion": version})
-        for page in gone:
-            files[errors / f"{page.id}.json"] = _pretty({"removed": _gone(page), "datasetVersion": version})
-        files[errors / "index.json"] = _pretty(
-            {
-                "errors": [{k: r[k] for k in ("id", "slug", "errorMessage", "errorClass", "entryPoint")} for r in made],
-                "removed": [_gone(page) for page in gone],
-                "datasetVersion": version,
-            }
-        )
-        for form in forms:
-            files[directory / "api" / "contracts" / f"{form['entryPoint']}.json"] = _pretty(form)
-    for file, text in files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    return list(files)
+        texts = served(made, forms, removed_pages(load(named)))
+    return write(directory, texts)
+
+
+def served(
+    made: Iterable[Mapping[str, Any]], forms: Iterable[Mapping[str, Any]], gone: Iterable[Removed]
+) -> dict[str, str]:
+    """The files that a site serves, by their path in it.
+
+    Args:
+        made: What :func:`records` gives, and the forms beside it.
+        forms: Machine forms of the contracts.
+        gone: Pages of the errors that are no longer raised.
+    """
+    version = _now()
+    listed = [{k: r[k] for k in ("id", "slug", "errorMessage", "errorClass", "entryPoint")} for r in made]
+    removed = [_gone(page) for page in gone]
+    texts = {f"api/errors/{r['id']}.json": _pretty({"record": r, "datasetVersion": version}) for r in made}
+    texts |= {f"api/errors/{r['id']}.json": _pretty({"removed": r, "datasetVersion": version}) for r in removed}
+    texts["api/errors/index.json"] = _pretty({"errors": listed, "removed": removed, "datasetVersion": version})
+    return texts | {f"api/contracts/{form['entryPoint']}.json": _pretty(form) for form in forms}
+
+
+def write(directory: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write files, given by their path below a folder.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    for name, text in texts.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text, encoding="utf-8")
+    return [directory / name for name in texts]
 
 
 def _record(record: Record, forms: Mapping[str, Mapping[str, Any]], ids: Mapping[str, str]) -> dict[str, Any]:

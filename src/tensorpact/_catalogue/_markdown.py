@@ -1,6 +1,6 @@
 """A contract as Markdown, made from its machine form alone."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 Form = Mapping[str, Any]
@@ -8,31 +8,39 @@ Form = Mapping[str, Any]
 _FEW = 2
 
 
-def markdown(form: Form) -> str:
+def beside(error: Form) -> str:
+    """Where the page of an error is: in the same folder."""
+    return f"{error['slug']}.md"
+
+
+def markdown(form: Form, page_of: Callable[[Form], str] = beside, below: str = "") -> str:
     """The reference page of an entry point.
 
     Args:
         form: What :func:`describe` gives.
+        page_of: Where the page of an error is; beside this page unless told.
+        below: What stands below the signature.
     """
     parts = [
         f"# {form['entryPoint']}",
         form["summary"],
         f"```python\n{signature(form)}\n```",
+        below,
         "## Dimensions",
-        _table(("dim", "meaning", "bound by"), (_dim_row(d) for d in form["dims"])),
+        table(("dim", "meaning", "bound by"), (_dim_row(d) for d in form["dims"])),
         "## Parameters",
-        _table(
-            ("parameter", "shape", "dtype", "device", "layout", "notes"),
+        table(
+            ("parameter", "shape", "dtype", "device", "layout", "optional", "written", "meaning"),
             (_parameter_row(p) for q in form["parameters"] for p in (q, *q["items"])),
         ),
         "## Checks, in firing order",
         "Of several broken checks the first one raises.",
-        _table(("", "check", "error"), (_clause_row(c, form) for c in form["clauses"])),
+        table(("", "check", "error"), (_clause_row(c, form, page_of) for c in form["clauses"])),
         _afterwards(form),
         "## Errors",
-        _table(("error", "class", "message", "checks"), (_error_row(e) for e in form["errors"])),
+        table(("error", "class", "message", "checks"), (_error_row(e, page_of) for e in form["errors"])),
         "## What is checked when",
-        _table(("mode", "what", "clauses", "return value"), (_mode_row(m, form) for m in form["modes"])),
+        table(("mode", "what", "clauses", "return value"), (_mode_row(m, form) for m in form["modes"])),
         "## What no check of this contract can see",
         "\n".join(f"- {item['text']}" for item in form["unseen"]) or "Nothing that is known of.",
     ]
@@ -102,24 +110,21 @@ def clause_text(clause: Form) -> str:
 
 
 def _dim_row(dim: Form) -> Iterable[str]:
-    rule = f": {rule_text(dim['rule'])}" if dim["rule"] else ""
+    rule = f": {cell(rule_text(dim['rule']))}" if dim["rule"] else ""
     return f"`{dim['name']}`", dim["meaning"] or "", f"{dim['boundBy'] or 'nothing'}{rule}"
 
 
 def _parameter_row(p: Form) -> Iterable[str]:
     tensor = p["tensor"]
-    notes = [
-        "optional" if p["optional"] else "",
-        "written" if p["mutated"] else "",
-        f"default {p['default']}" if p["default"] is not None else "",
-        p["meaning"] or "",
-    ]
-    said = "; ".join(n for n in notes if n)
+    optional = f"default {cell(p['default'])}" if p["default"] is not None else "None" if p["optional"] else ""
+    if p["optional"] and p["default"] not in (None, "None"):
+        optional += ", or None"
+    says = (optional, "yes" if p["mutated"] else "", (p["meaning"] or "").replace("``", "`"))
     if tensor is None:
-        return f"`{p['name']}`", "", _escaped(p["type"] or "any"), "", "", said
+        return f"`{p['name']}`", "", cell(p["type"]) if p["type"] else "any", "", "", *says
     shape = " or ".join(f"`[{', '.join(f['shape'].split())}]`" for f in tensor["forms"])
     device = " or ".join(tensor["device"]) if tensor["device"] else "any"
-    return f"`{p['name']}`", shape, dtype_text(tensor), device, ", ".join(tensor["layout"]) or "any", said
+    return f"`{p['name']}`", shape, dtype_text(tensor), device, ", ".join(map(cell, tensor["layout"])) or "any", *says
 
 
 def dtype_text(tensor: Form) -> str:
@@ -132,10 +137,10 @@ def dtype_text(tensor: Form) -> str:
     return text + same
 
 
-def _clause_row(clause: Form, form: Form) -> Iterable[str]:
+def _clause_row(clause: Form, form: Form, page_of: Callable[[Form], str]) -> Iterable[str]:
     error = next((e for e in form["errors"] if e["slug"] == clause["error"]), None)
-    shown = f"[`{error['slug']}`]({error['slug']}.md)" if error else "" if clause["kind"] == "let" else "default"
-    return str(clause["place"] or ""), f"`{_escaped(clause_text(clause))}`", shown
+    shown = f"[`{error['slug']}`]({page_of(error)})" if error else "" if clause["kind"] == "let" else "default"
+    return str(clause["place"] or ""), cell(clause_text(clause)), shown
 
 
 def _afterwards(form: Form) -> str:
@@ -146,11 +151,9 @@ def _afterwards(form: Form) -> str:
     return "What no check above claims raises a default error:\n\n" + "\n".join(lines) if lines else ""
 
 
-def _error_row(error: Form) -> Iterable[str]:
-    tick = "``" if "`" in error["message"] else "`"
-    pad = " " if tick == "``" else ""
-    message = f"{tick}{pad}{_escaped(error['message'])}{pad}{tick}"
-    return f"[`{error['slug']}`]({error['slug']}.md)", error["class"], message, ", ".join(map(str, error["places"]))
+def _error_row(error: Form, page_of: Callable[[Form], str]) -> Iterable[str]:
+    places = ", ".join(map(str, error["places"]))
+    return f"[`{error['slug']}`]({page_of(error)})", error["class"], cell(error["message"]), places
 
 
 def _mode_row(mode: Form, form: Form) -> Iterable[str]:
@@ -181,11 +184,18 @@ def _ranges(places: list[int]) -> str:
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}–{r[-1]}" for r in runs)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+def code(text: str) -> str:
+    """Text as inline code, also where it has backticks of its own."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
-def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def cell(text: str) -> str:
+    """The same in a table, also where it has bars of its own."""
+    return code(text.replace("|", "\\|"))
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table, or a word where it has no rows."""
     lines = [" | ".join(header), *(" | ".join(row) for row in rows)]
     lines.insert(1, " | ".join("---" for _ in lines[0].split(" | ")))
     return "\n".join(f"| {line} |" for line in lines) if len(lines) > 2 else "None."

@@ -15,14 +15,15 @@ _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "
 _GROUPS = {"same_device": "one device", "same_dtype": "one dtype", "no_overlap": "apart"}
 
 
-def picture(form: Form, scheme: str = "auto") -> str:
+def picture(form: Form, scheme: str = "auto", stacked: bool = False) -> str:
     """A contract as SVG.
 
     Args:
         form: What :func:`describe` gives.
         scheme: ``"auto"`` follows the reader's preference; ``"light"`` and ``"dark"`` are fixed.
+        stacked: Dims and relations below the tensors in place of beside them, for a column of text.
     """
-    return _Picture(form).draw(scheme)
+    return _Picture(form).draw(scheme, stacked)
 
 
 @dataclass(slots=True)
@@ -65,18 +66,19 @@ class _Picture:
         self.shapes: list[str] = []
         self.edges: list[str] = []
 
-    def draw(self, scheme: str) -> str:
+    def draw(self, scheme: str, stacked: bool) -> str:
         groups = list(_groups(self.form))
-        gutter = 24 + 18 * len(groups)
         names = max((len(p["name"]) for p in self.tensors), default=0) * MONO
         top = 112.0 if groups else 62.0
-        left = gutter + names + 14
+        left = 24 + names + 14
         lines = [(p, f) for p in self.tensors for f in p["tensor"]["forms"]]
         cells = max((sum(_width(a) for a in f["axes"]) for _, f in lines), default=0)
         notes = max((len(self._note(p)) for p in self.tensors), default=0) * SANS
-        middle = left + cells + 16 + notes + 20
-        said = [shortened(self._meaning(n), 52) for n in self.pills]
-        pill_x = middle + max((len(t) for t in said), default=0) * SANS + 12
+        lines_x = left + cells + 16 + notes + 16
+        rows_end = lines_x + 18 * len(groups) + 20
+        # In a column of text the glossary is near, so the dims go without what they mean.
+        said = ["" if stacked else shortened(self._meaning(n), 52) for n in self.pills]
+        pill_x = 24.0 if stacked else rows_end + max((len(t) for t in said), default=0) * SANS + 12
         pill_width = max((len(n) for n in self.pills), default=4) * MONO + 18
         node_x = pill_x + pill_width + 110
         for node in self.nodes:
@@ -84,19 +86,26 @@ class _Picture:
         node_width = max((max(n.width, len(n.under) * SANS + 8) for n in self.nodes), default=0.0)
         under = sum(bool(n.under) for n in self.nodes) * _UNDER
         heights = (len(lines) * _ROW, len(self.pills) * _GAP, len(self.nodes) * _GAP + under)
-        height = top + max(heights) + 44
-        self._rows(lines, gutter + names, left, left + cells + 16, top, groups)
-        pill_top = top + (max(heights) - heights[1]) / 2
-        places = self._pills(said, pill_x, pill_width, pill_top)
-        self._nodes(node_x, top + (max(heights) - heights[2]) / 2, places, pill_x + pill_width)
-        end = node_x + node_width + 90 if self.nodes else pill_x + pill_width + 24
+        # The band of dims and relations: its first line, and how high it is.
+        band = top + heights[0] + 48 if stacked else top
+        tall = max(heights[1:]) if stacked else max(heights)
+        said_below = self._legend() if stacked else [" ".join(self._legend())]
+        height = band + tall + 44 + 16 * (len(said_below) - 1)
+        rows = self._rows(lines, 24 + names, left, left + cells + 16, top)
+        self._groups(groups, rows, lines_x, top)
+        places = self._pills(said, pill_x, pill_width, band + (tall - heights[1]) / 2)
+        self._nodes(node_x, band + (tall - heights[2]) / 2, places, pill_x + pill_width)
+        end = max(rows_end, node_x + node_width + 90 if self.nodes else pill_x + pill_width + 24)
+        titles = band - 20 if stacked else 30.0
         title = self.form["entryPoint"]
         self.shapes.append(text(24, 30, title, "title ink"))
-        self.shapes.append(text(pill_x + pill_width, 30, "dims", "sans quiet", "end"))
+        self.shapes.append(text(pill_x + pill_width, titles, "dims", "sans quiet", "end"))
         if self.nodes:
-            self.shapes.append(text(node_x, 30, "derived dims and relations, numbered in firing order", "sans quiet"))
-        self.shapes.append(text(24, height - 16, self._legend(), "sans quiet"))
-        width = max(end, 24 + len(self._legend()) * SANS + 24)
+            says = "derived dims and relations, numbered in firing order"
+            self.shapes.append(text(node_x, titles, says, "sans quiet"))
+        for n, line in enumerate(reversed(said_below)):
+            self.shapes.append(text(24, height - 16 - 16 * n, line, "sans quiet"))
+        width = max(end, *(24 + len(line) * SANS + 24 for line in said_below))
         says = f"{len(self.tensors)} tensors, one row each, a cell an axis; cells of one colour have one size."
         return document(width, height, title, says, [*self.edges, *self.shapes], scheme)
 
@@ -107,8 +116,7 @@ class _Picture:
         left: float,
         note_x: float,
         top: float,
-        groups: list[tuple[str, str, list[str]]],
-    ) -> None:
+    ) -> dict[str, float]:
         rows: dict[str, float] = {}
         for n, (p, form) in enumerate(lines):
             y = top + n * _ROW
@@ -124,8 +132,13 @@ class _Picture:
                 x += _width(axis)
             if not form["axes"]:
                 self.shapes.append(text(x, y + 17, "a scalar", "sans quiet"))
+        return rows
+
+    def _groups(
+        self, groups: list[tuple[str, str, list[str]]], rows: dict[str, float], left: float, top: float
+    ) -> None:
         for i, (kind, label, names) in enumerate(groups):
-            x = 24 + 18 * i + 6
+            x = left + 18 * i + 6
             reached = [rows[n] for n in names if n in rows]
             if len(reached) > 1:
                 self.shapes.append(
@@ -159,7 +172,8 @@ class _Picture:
             style = f"d{self.hues[name]}" if name in self.hues else "plain"
             self.shapes.append(box(x, y, width, _NODE, style, self._meaning(name), radius=13))
             self.shapes.append(text(x + width / 2, y + 17, name, anchor="middle"))
-            self.shapes.append(text(x - 10, y + 17, meaning, "sans quiet", "end"))
+            if meaning:
+                self.shapes.append(text(x - 10, y + 17, meaning, "sans quiet", "end"))
             places[name] = y + _NODE / 2
         return places
 
@@ -214,15 +228,15 @@ class _Picture:
         parts += ["written"] if p["mutated"] else []
         return " · ".join(parts)
 
-    def _legend(self) -> str:
+    def _legend(self) -> list[str]:
         drawn = {n.place for n in self.nodes}
         rest = [
             str(c["place"]) for c in self.form["clauses"] if c["kind"] == "require" and str(c["place"]) not in drawn
         ]
-        text = "Cells of one colour have one size; a dashed cell is computed from others or may be absent."
+        lines = ["Cells of one colour have one size; a dashed cell is computed from others or may be absent."]
         if any(c["kind"] == "no_overlap" and len(c["parameters"]) > 1 for c in self.form["clauses"]):
-            text += " What a hollow dot marks shares no memory with the others on its line."
-        return f"{text} Relations of no dim, not drawn: {', '.join(rest)}." if rest else text
+            lines.append("What a hollow dot marks shares no memory with the others on its line.")
+        return [*lines, f"Relations of no dim, not drawn: {', '.join(rest)}."] if rest else lines
 
 
 def _width(axis: Form) -> float:

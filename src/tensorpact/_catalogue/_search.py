@@ -69,7 +69,7 @@ def _named(text: str, record: Record) -> Match | None:
     if word == record.id:
         return Match(record, 1.0, "id")
     whole = re.fullmatch(error.pattern, text)
-    if whole and _says_enough(error):
+    if whole and says_enough(error):
         # A prefix such as the class name must not be taken for the value of a leading placeholder.
         return Match(record, 1.0, "message", _values(error, _embedded(error, text) or whole))
     lines = text.splitlines()
@@ -87,7 +87,7 @@ def _named(text: str, record: Record) -> Match | None:
 
 def _embedded(error: DocumentedError, line: str) -> re.Match[str] | None:
     """The message inside a line such as ``module.Class: message`` or ``Class('message')``."""
-    if not _says_enough(error):
+    if not says_enough(error):
         return None
     for start in _starts(error, line):
         rest = line[start:]
@@ -110,13 +110,14 @@ def _starts(error: DocumentedError, line: str) -> Iterator[int]:
     yield from reversed(ends)
 
 
-def _literals(error: DocumentedError) -> str:
+def fixed_text(error: DocumentedError) -> str:
+    """What every rendering of a message has, a space for each value."""
     return "".join(part if isinstance(part, str) else " " for part in error.parts)
 
 
-def _says_enough(error: DocumentedError) -> bool:
+def says_enough(error: DocumentedError) -> bool:
     """Whether the fixed text is long enough to recognise a message by."""
-    return len(re.findall(r"[A-Za-z]", _literals(error))) >= 6
+    return len(re.findall(r"[A-Za-z]", fixed_text(error))) >= 6
 
 
 def _values(error: DocumentedError, found: re.Match[str]) -> tuple[tuple[str, str], ...]:
@@ -152,7 +153,7 @@ def _searchable(record: Record) -> str:
 
 def _spelling(text: str, error: DocumentedError) -> float:
     slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    message = re.sub(r"\s+", " ", _literals(error).lower())
+    message = re.sub(r"\s+", " ", fixed_text(error).lower())
     return max(
         SequenceMatcher(None, slug, error.slug, autojunk=False).ratio(),
         SequenceMatcher(None, text.lower(), message, autojunk=False).ratio(),
