@@ -80,6 +80,8 @@ class FakeBody:
             for j, result in enumerate(form.results)
             if result.argument is None
         }
+        #: Whether a returned axis is what a let derives; rules are not run for nothing, since they may ask symbols.
+        self._derived = any(n in terms.lets for r in self._recipes.values() for d in r.dims for n in d.names)
         if len(results.forms) > 1:
             if stated.form is None:
                 self._fail("the return annotation has several forms; say which one a call gives with form=lambda …")
@@ -116,7 +118,7 @@ class FakeBody:
             # By two points of the line: solving as the diagnosis does would ask a symbol for its number.
             low, high = (expression.evaluate({**call.dims, name: n}, call.values) for n in (0, 1))
             call.dims[name] = size - low if high - low == 1 else (size - low) // (high - low)
-        if self._terms.lets:
+        if self._derived:
             run_lets(call)
         return call
 
