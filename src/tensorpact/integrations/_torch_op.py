@@ -205,7 +205,7 @@ def torch_op(
         again.read()
         checked = again.function()
     operated = cast(Any, checked)
-    operated.op_name, operated.schema, operated.overload = name, str(operator._schema), operator
+    operated.op_name, operated.schema, operated.overload = name, f"{name.partition('::')[0]}::{schema}", operator
     operated.unregister = registration.unregister
     return operated
 

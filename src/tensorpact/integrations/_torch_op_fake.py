@@ -177,9 +177,8 @@ class FakeBody:
             for name in self._terms.shared_dtypes.get(variable, ()):
                 if name in self._terms.parameters and is_required(self._terms.parameters[name]):
                     return name
-        some = "any" if allowed is None else f"{len(allowed)}"
         self._fail(
-            f"{where}: its annotation allows {some} dtypes; annotate one, or SameDtype(…) with an argument, or name an "
+            f"{where}: its annotation allows several dtypes; annotate one, or SameDtype(…) with an argument, or name an "
             f"argument or a dtype in dtypes=(…)"
         )
 
