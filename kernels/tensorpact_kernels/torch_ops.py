@@ -29,14 +29,14 @@ _HOST = {"cu_seqlens_q_host": Sequence[int] | None, "cu_seqlens_k_host": Sequenc
 sparse_attn_v4_paged_prefill = torch_op(
     "tensorpact::sparse_attn_v4_paged_prefill",
     _sparse.sparse_attn_v4_paged_prefill,
-    form=lambda return_lse: return_lse,
+    form="return_lse",
     like="q",
     dtypes=(None, torch.float32),
 )
 sparse_attn_v4_paged_decode = torch_op(
     "tensorpact::sparse_attn_v4_paged_decode",
     _sparse.sparse_attn_v4_paged_decode,
-    form=lambda return_lse: return_lse,
+    form="return_lse",
     like="q",
     dtypes=(None, torch.float32),
 )
@@ -53,14 +53,14 @@ fused_recurrent_kda_packed_decode = torch_op(
 fused_infer_attention_varlen = torch_op(
     "tensorpact::fused_infer_attention_varlen",
     _packed.fused_infer_attention_varlen,
-    form=lambda return_softmax_lse: return_softmax_lse,
+    form="return_softmax_lse",
     dtypes=("q", torch.float32),
     types=_HOST,
 )
 fused_infer_attention_varlen_causal = torch_op(
     "tensorpact::fused_infer_attention_varlen_causal",
     _packed.fused_infer_attention_varlen_causal,
-    form=lambda return_softmax_lse: return_softmax_lse,
+    form="return_softmax_lse",
     dtypes=("q", torch.float32),
     types=_HOST,
 )

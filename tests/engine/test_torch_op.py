@@ -1,7 +1,7 @@
 """Operators of torch made of contracted functions: schemas, what comes back, what is refused."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Union
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -45,15 +45,15 @@ def schema_of(register: Register, function: Any, **settings: Any) -> str:
 
 
 HINTS: list[tuple[str, Any, str]] = [
-    ("tensor", Float[Tensor, "n"], "Tensor"),
+    ("tensor", Float[Tensor, " n"], "Tensor"),
     ("any tensor", Tensor, "Tensor"),
-    ("annotated tensor", Annotated[Float[Tensor, "n"], OneOf(torch.float16)], "Tensor"),
-    ("optional tensor", Float[Tensor, "n"] | None, "Tensor?"),
-    ("tensor of either shape", Float[Tensor, "n m"] | Float[Tensor, "n"], "Tensor"),
-    ("tensors", list[Float[Tensor, "n"]], "Tensor[]"),
-    ("tensors in a tuple", tuple[Float[Tensor, "n"], ...], "Tensor[]"),
-    ("optional tensors", Sequence[Float[Tensor, "n"] | None], "Tensor?[]"),
-    ("no tensors or some", list[Float[Tensor, "n"]] | None, "Tensor[]?"),
+    ("annotated tensor", Annotated[Float[Tensor, " n"], OneOf(torch.float16)], "Tensor"),
+    ("optional tensor", Float[Tensor, " n"] | None, "Tensor?"),
+    ("tensor of either shape", Float[Tensor, "n m"] | Float[Tensor, " n"], "Tensor"),
+    ("tensors", list[Float[Tensor, " n"]], "Tensor[]"),
+    ("tensors in a tuple", tuple[Float[Tensor, " n"], ...], "Tensor[]"),
+    ("optional tensors", Sequence[Float[Tensor, " n"] | None], "Tensor?[]"),
+    ("no tensors or some", list[Float[Tensor, " n"]] | None, "Tensor[]?"),
     ("int", int, "SymInt"),
     ("optional int", int | None, "SymInt?"),
     ("float", float, "float"),
@@ -62,7 +62,7 @@ HINTS: list[tuple[str, Any, str]] = [
     ("str", str, "str"),
     ("optional str", str | None, "str?"),
     ("either number", int | float, "Scalar"),
-    ("optional number", Union[int, float, None], "Scalar?"),
+    ("optional number", float | int | None, "Scalar?"),
     ("complex", complex, "Scalar"),
     ("dtype", torch.dtype, "ScalarType"),
     ("optional dtype", torch.dtype | None, "ScalarType?"),
@@ -221,9 +221,9 @@ def test_what_comes_back_is_what_the_annotation_says(register: Register, functio
 
 def test_arguments_are_handed_back_outside_of_the_operator(register: Register):
     @contract(Contract("f", mutates=("out", "state")))
-    def f(x: Float[Tensor, "n m"], out: Float[Tensor, "n m"], state: Float[Tensor, " m"]) -> (
-        tuple[Float[Tensor, "n m"], Float32[Tensor, " n"], Float[Tensor, " m"]]
-    ):
+    def f(
+        x: Float[Tensor, "n m"], out: Float[Tensor, "n m"], state: Float[Tensor, " m"]
+    ) -> tuple[Float[Tensor, "n m"], Float32[Tensor, " n"], Float[Tensor, " m"]]:
         state += 1
         out.copy_(x + state)
         return out, out.sum(1), state
@@ -257,9 +257,9 @@ def test_one_argument_is_handed_back(register: Register):
 
 def test_forms_of_a_union_are_told_by_a_rule(register: Register):
     @contract
-    def f(x: Float[Tensor, "n m"], *, more: bool = False, none: bool = False) -> (
-        Float32[Tensor, "n m"] | tuple[Float32[Tensor, "n m"], Float32[Tensor, " n"]] | None
-    ):
+    def f(
+        x: Float[Tensor, "n m"], *, more: bool = False, none: bool = False
+    ) -> Float32[Tensor, "n m"] | tuple[Float32[Tensor, "n m"], Float32[Tensor, " n"]] | None:
         if none:
             return None
         return (x + 1, x.sum(1)) if more else x + 1
@@ -366,7 +366,7 @@ def silent(x: object) -> None: ...
 
 
 @wrong("x: a schema has no form for one of Tensor, float; name one in types={'x': …}")
-def either(x: Float[Tensor, "n"] | float) -> None: ...
+def either(x: Float[Tensor, " n"] | float) -> None: ...
 
 
 @wrong("x: a schema has no form for lists of SymInt[]; name one in types={'x': …}")
@@ -382,47 +382,50 @@ def infinite(x: float = float("inf")) -> None: ...
 
 
 @wrong("the return value has no annotation")
-def unsaid(x: Float[Tensor, "n"]): ...
+def unsaid(x: Float[Tensor, " n"]): ...
 
 
 @wrong("a schema has no form for dict[str, int] in the return annotation")
-def returns_mapping(x: Float[Tensor, "n"]) -> dict[str, int]: ...
+def returns_mapping(x: Float[Tensor, " n"]) -> dict[str, int]: ...
 
 
 @wrong("a schema has no form for", returns=None)
-def returns_either(x: Float[Tensor, "n"]) -> tuple[Float[Tensor, "n"] | None, int]: ...
+def returns_either(x: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n"] | None, int]: ...
 
 
-@wrong("returned value 0: its annotation allows several dtypes; annotate one, or SameDtype(…) with an argument, or name an argument or a dtype in dtypes=(…)")
-def open_dtype(x: Float[Tensor, "n"]) -> Float[Tensor, "n"]: ...
+@wrong(
+    "returned value 0: its annotation allows several dtypes; annotate one, or SameDtype(…) with an argument, or name "
+    "an argument or a dtype in dtypes=(…)"
+)
+def open_dtype(x: Float[Tensor, " n"]) -> Float[Tensor, " n"]: ...
 
 
 @wrong("returned value 0: torch.int64 is no dtype of its annotation", dtypes=torch.int64)
-def wrong_dtype(x: Float[Tensor, "n"]) -> Float[Tensor, "n"]: ...
+def wrong_dtype(x: Float[Tensor, " n"]) -> Float[Tensor, " n"]: ...
 
 
 @wrong("dtypes: 'y' is no parameter that is always a tensor", dtypes="y")
-def absent_dtype(x: Float[Tensor, "n"], y: Float[Tensor, "n"] | None) -> Float[Tensor, "n"]: ...
+def absent_dtype(x: Float[Tensor, " n"], y: Float[Tensor, " n"] | None) -> Float[Tensor, " n"]: ...
 
 
 @wrong("returned value 0: no argument that is always a tensor gives 'k' of axis 'k'; give fake=…")
-def unknown_size(x: Float[Tensor, "n"]) -> Float32[Tensor, "k"]: ...
+def unknown_size(x: Float[Tensor, " n"]) -> Float32[Tensor, " k"]: ...
 
 
 @wrong("returned value 0: no argument that is always a tensor gives 'k' of axis 'n*k'; give fake=…")
-def optional_size(x: Float[Tensor, "n"], y: Float[Tensor, "k"] | None) -> Float32[Tensor, "n*k"]: ...
+def optional_size(x: Float[Tensor, " n"], y: Float[Tensor, " k"] | None) -> Float32[Tensor, " n*k"]: ...
 
 
 @wrong("returned value 0: no argument that is always a tensor gives 'k' of axis 'k'; give fake=…")
-def halved_size(x: Float[Tensor, "k//2"]) -> Float32[Tensor, "k"]: ...
+def halved_size(x: Float[Tensor, " k//2"]) -> Float32[Tensor, " k"]: ...
 
 
 @wrong("returned value 0: axis '_' has no size of its own; give fake=…")
-def anonymous(x: Float[Tensor, "n"]) -> Float32[Tensor, "_ n"]: ...
+def anonymous(x: Float[Tensor, " n"]) -> Float32[Tensor, "_ n"]: ...
 
 
 @wrong("returned value 0: axis '...' has no size of its own; give fake=…")
-def anything(x: Float[Tensor, "n"]) -> Float32[Tensor, "..."]: ...
+def anything(x: Float[Tensor, " n"]) -> Float32[Tensor, "..."]: ...
 
 
 @wrong("returned value 0: no parameter is always a tensor, so that nothing says the device; give fake=…")
@@ -430,47 +433,47 @@ def no_device(x: int) -> Float32[Tensor, "3"]: ...
 
 
 @wrong("returned value 0: like 'y', which is not annotated [n] itself", like="y")
-def unlike(x: Float[Tensor, "n"], y: Float[Tensor, "n m"]) -> Float[Tensor, "n"]: ...
+def unlike(x: Float[Tensor, " n"], y: Float[Tensor, "n m"]) -> Float[Tensor, " n"]: ...
 
 
 @wrong("the fake kernel cannot tell what a returned SymInt is; give fake=…")
-def returns_int(x: Float[Tensor, "n"]) -> int: ...
+def returns_int(x: Float[Tensor, " n"]) -> int: ...
 
 
 @wrong("the fake kernel cannot tell what a returned Tensor[] is; give fake=…")
-def returns_list(x: Float[Tensor, "n"]) -> list[Float32[Tensor, "n"]]: ...
+def returns_list(x: Float[Tensor, " n"]) -> list[Float32[Tensor, " n"]]: ...
 
 
-@wrong("the return annotation has several forms; say which one a call gives with form=lambda …")
-def several(x: Float[Tensor, "n"]) -> Float32[Tensor, "n"] | None: ...
+@wrong("the return annotation has several forms; say which one a call gives with form=…")
+def several(x: Float[Tensor, " n"]) -> Float32[Tensor, " n"] | None: ...
 
 
 @wrong("form reads 'y', which is no parameter", form=lambda y: y)
-def misspelt_form(x: Float[Tensor, "n"]) -> Float32[Tensor, "n"] | None: ...
+def misspelt_form(x: Float[Tensor, " n"]) -> Float32[Tensor, " n"] | None: ...
 
 
 @wrong("forms of the return annotation must differ in their number of tensors, and hold nothing else")
-def same_count(x: Float[Tensor, "n"]) -> Float32[Tensor, "n"] | tuple[Float32[Tensor, "n"]]: ...
+def same_count(x: Float[Tensor, " n"]) -> Float32[Tensor, " n"] | tuple[Float32[Tensor, " n"]]: ...
 
 
 @wrong("returns: 'z' is no parameter that is always a tensor", returns="z")
-def returns_nobody(x: Float[Tensor, "n"]) -> Float32[Tensor, "n"]: ...
+def returns_nobody(x: Float[Tensor, " n"]) -> Float32[Tensor, " n"]: ...
 
 
 @wrong("returns names 2 values; the return annotation has another number, or several forms", returns=("x", None))
-def returns_too_many(x: Float[Tensor, "n"]) -> Float32[Tensor, "n"]: ...
+def returns_too_many(x: Float[Tensor, " n"]) -> Float32[Tensor, " n"]: ...
 
 
 @wrong("types: 'z' is no parameter", types={"z": int})
-def types_of_nobody(x: Float[Tensor, "n"]) -> None: ...
+def types_of_nobody(x: Float[Tensor, " n"]) -> None: ...
 
 
 @wrong("an operator is no coroutine")
-async def awaited(x: Float[Tensor, "n"]) -> None: ...
+async def awaited(x: Float[Tensor, " n"]) -> None: ...
 
 
 @wrong("torch refuses", types={"x": "Tensr"})
-def misspelt_type(x: Float[Tensor, "n"]) -> None: ...
+def misspelt_type(x: Float[Tensor, " n"]) -> None: ...
 
 
 @pytest.mark.parametrize(("function", "settings", "text"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])

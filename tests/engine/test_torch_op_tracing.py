@@ -38,14 +38,14 @@ def pool(
 
 @pytest.fixture(scope="module")
 def op() -> Iterator[Any]:
-    made = torch_op("tensorpact_test::pool", pool, form=lambda more: more)
+    made = torch_op("tensorpact_test::pool", pool, form="more")
     yield made
     made.unregister()
 
 
 def arguments(tokens: int = 5, rows: int = 3) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(tokens)
-    q = torch.randn(tokens, 2, 4, generator=generator)
+    q = torch.randn(tokens, 2, 8, generator=generator)
     return q, torch.arange(rows + 1) * tokens // rows, torch.full((tokens, 2), torch.nan)
 
 
@@ -76,6 +76,13 @@ def test_opcheck_of_an_operator_with_a_backward():
         assert x.grad.equal(w.detach().expand(3, 4))
     finally:
         made.unregister()
+
+
+def test_an_operator_that_writes_returns_no_list(op: Any):
+    assert op.schema.endswith("bool more=False) -> (Tensor, Tensor)")
+    rows, empty = op.overload(*arguments())
+    assert (rows.shape, empty.shape) == ((3, 16), (0,))
+    assert op(*arguments()).equal(rows)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -131,4 +138,4 @@ def test_a_gradient_is_refused_while_tracing(op: Any):
     with pytest.raises(RuntimeError, match="has no backward"):
         torch.compile(lambda *args: op(*args), backend="eager")(q.requires_grad_(), offsets, out)
     with torch.no_grad():
-        assert torch.compile(lambda *args: op(*args), backend="eager", fullgraph=True)(q, offsets, out).shape == (3, 8)
+        assert torch.compile(lambda *args: op(*args), backend="eager", fullgraph=True)(q, offsets, out).shape == (3, 16)

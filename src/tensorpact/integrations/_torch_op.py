@@ -16,7 +16,7 @@ from tensorpact._entry import Entry, entry_of
 from tensorpact._errors import ContractDefinitionError
 from tensorpact._scopes import asks_hints, in_scope
 
-from ._torch_op_fake import FakeBody, Rule, Stated
+from ._torch_op_fake import FakeBody, Rule, Stated, rule_of
 from ._torch_op_results import read_results
 from ._torch_op_schema import parameters_text, read_arguments
 from ._torch_op_text import Texts
@@ -82,7 +82,7 @@ def torch_op(
     /,
     *,
     returns: Sequence[str | None] | str | None = None,
-    form: Rule | None = None,
+    form: Rule | str | None = None,
     dtypes: Sequence[str | torch.dtype | None] | str | torch.dtype = (),
     like: Sequence[str | None] | str = (),
     device: str | None = None,
@@ -101,7 +101,7 @@ def torch_op(
     /,
     *,
     returns: Sequence[str | None] | str | None = None,
-    form: Rule | None = None,
+    form: Rule | str | None = None,
     dtypes: Sequence[str | torch.dtype | None] | str | torch.dtype = (),
     like: Sequence[str | None] | str = (),
     device: str | None = None,
@@ -120,7 +120,7 @@ def torch_op(
     /,
     *,
     returns: Sequence[str | None] | str | None = None,
-    form: Rule | None = None,
+    form: Rule | str | None = None,
     dtypes: Sequence[str | torch.dtype | None] | str | torch.dtype = (),
     like: Sequence[str | None] | str = (),
     device: str | None = None,
@@ -143,8 +143,8 @@ def torch_op(
             its annotations are.
         returns: Parameters that the function hands back, by place in what it returns, None for a new value. An
             operator may not return what it was given, so it returns the others, and these are added outside.
-        form: Where the return annotation is a union: a rule of arguments that gives the index of its member, such as
-            ``lambda return_lse: return_lse``.
+        form: Where the return annotation is a union: a rule of arguments that gives the index of its member, or the
+            parameter that is the index, such as ``"return_lse"``.
         dtypes: By place, where the annotation leaves it open: the parameter whose dtype a new tensor has, or a dtype.
         like: By place: the parameter that ``torch.empty_like`` would make the new tensor of, with its strides. Others
             are contiguous.
@@ -164,11 +164,15 @@ def torch_op(
         ContractDefinitionError: The name is taken, or something has no form in a schema or cannot be derived.
     """
     if function is None:
-        settings: dict[str, Any] = dict(
-            returns=returns, form=form, dtypes=dtypes, like=like, device=device, fake=fake, types=types,
-            devices=devices, backward=backward, setup_context=setup_context, tags=tags,
-        )  # fmt: skip
-        return lambda inner: torch_op(name, inner, **settings)
+        settings: dict[str, Any] = {
+            "returns": returns, "form": form, "dtypes": dtypes, "like": like, "device": device, "fake": fake,
+            "types": types, "devices": devices, "backward": backward, "setup_context": setup_context, "tags": tags,
+        }  # fmt: skip
+
+        def decorate(inner: Callable[..., Any]) -> Any:
+            return torch_op(name, inner, **settings)
+
+        return decorate
     if _NAME.fullmatch(name) is None:
         raise ContractDefinitionError(f"an operator is named 'namespace::name', not {name!r}")
     entry = _entry(function)
@@ -179,8 +183,9 @@ def torch_op(
     results = read_results(terms, returns)
     texts = Texts(terms, arguments, results, _guard.prefix_of(entry.built.plan), entry.body)
     body = in_scope(entry.body, terms) if asks_hints(entry.body) else entry.body
+    rule = rule_of(terms, form, len(results.forms) > 1)
     stated = Stated(
-        form,
+        rule,
         (dtypes,) if isinstance(dtypes, (str, torch.dtype)) else tuple(dtypes),
         (like,) if isinstance(like, str) else tuple(like),
         device,
@@ -195,7 +200,7 @@ def torch_op(
         if backward is not None:
             torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)
         operator = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]).default
-        calling = texts.outer(name, operator, backward is not None)
+        calling = texts.outer(name, operator, backward is not None, rule)
         op = f"{_guard.prefix_of(entry.built.plan)}op"
         registration = _Registration(name, entry.owner, library, calling, op)
         _registered[name] = registration

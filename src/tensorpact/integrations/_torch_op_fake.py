@@ -4,7 +4,7 @@ import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 
@@ -82,12 +82,6 @@ class FakeBody:
         }
         #: Whether a returned axis is what a let derives; rules are not run for nothing, since they may ask symbols.
         self._derived = any(n in terms.lets for r in self._recipes.values() for d in r.dims for n in d.names)
-        if len(results.forms) > 1:
-            if stated.form is None:
-                self._fail("the return annotation has several forms; say which one a call gives with form=lambda …")
-            for name in lambda_parameters(stated.form):
-                if name not in terms.parameters:
-                    self._fail(f"form reads {name!r}, which is no parameter")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         bound = self._signature.bind(*args, **kwargs)
@@ -133,7 +127,7 @@ class FakeBody:
             elif dim.expression is not None:
                 sizes.append(dim.expression.evaluate(call.dims, call.values))
             elif dim.variadic:
-                sizes += call.dims[dim.name]  # type: ignore[arg-type]
+                sizes += cast("tuple[Any, ...]", call.dims[dim.name])
             else:
                 sizes.append(call.dims[dim.name])
         return torch.empty(sizes, dtype=dtype, device=values[recipe.device].device)
@@ -177,9 +171,9 @@ class FakeBody:
             for name in self._terms.shared_dtypes.get(variable, ()):
                 if name in self._terms.parameters and is_required(self._terms.parameters[name]):
                     return name
-        self._fail(
-            f"{where}: its annotation allows several dtypes; annotate one, or SameDtype(…) with an argument, or name an "
-            f"argument or a dtype in dtypes=(…)"
+        return self._fail(
+            f"{where}: its annotation allows several dtypes; annotate one, or SameDtype(…) with an argument, or name "
+            "an argument or a dtype in dtypes=(…)"
         )
 
     def _stated(self, said: Sequence[Any], place: int) -> Any:
@@ -200,7 +194,9 @@ class FakeBody:
                 self._fail(f"{where}: axis {dim.text!r} reads {name!r}, which is no parameter")
         for name in dim.names:
             if not self._is_sure(name, set()):
-                self._fail(f"{where}: no argument that is always a tensor gives {name!r} of axis {dim.text!r}; give fake=…")
+                self._fail(
+                    f"{where}: no argument that is always a tensor gives {name!r} of axis {dim.text!r}; give fake=…"
+                )
 
     def _is_sure(self, name: str, asked: set[str]) -> bool:
         """Whether every valid call gives a dim its size."""
@@ -219,3 +215,27 @@ class FakeBody:
 
     def _fail(self, why: str) -> NoReturn:
         raise ContractDefinitionError(f"{self._terms.owner}: {why}")
+
+
+def rule_of(terms: Terms, form: Rule | str | None, needed: bool) -> Rule | None:
+    """The rule that tells the form of what comes back.
+
+    Args:
+        terms: The contract laid on the signature.
+        form: The rule, or the name of the parameter that is the index.
+        needed: Whether there are several forms.
+
+    Raises:
+        ContractDefinitionError: There is none although one is needed, or it reads what is no parameter.
+    """
+    if form is None:
+        if needed:
+            raise ContractDefinitionError(
+                f"{terms.owner}: the return annotation has several forms; say which one a call gives with form=…"
+            )
+        return None
+    names = (form,) if isinstance(form, str) else lambda_parameters(form)
+    for name in names:
+        if name not in terms.parameters:
+            raise ContractDefinitionError(f"{terms.owner}: form reads {name!r}, which is no parameter")
+    return form if not isinstance(form, str) else eval(f"lambda {form}: {form}")

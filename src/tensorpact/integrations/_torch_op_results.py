@@ -1,7 +1,7 @@
 """The schema of an operator: what it returns, read from the return annotation of the function behind it."""
 
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -64,20 +64,29 @@ class Results:
     Attributes:
         forms: The members of the return annotation, in order.
         listed: Whether they differ in kind, so that the schema has a list of tensors for all of them.
+        padded: Whether they differ in kind where no list will do: as many tensors as the longest has, and those that a
+            form does not have are empty. An operator that writes may return no list, as torch makes pure functions of
+            operators for its compilers.
     """
 
     forms: tuple[Form, ...]
     listed: bool
+    padded: bool
+
+    @property
+    def most(self) -> int:
+        """Number of values of the longest form."""
+        return max(len(form.fresh) for form in self.forms)
 
     def schema(self) -> str:
         """The return type of the schema."""
         if self.listed:
             return "Tensor[]"
-        texts = [r.text for r in self.forms[0].fresh]
+        texts = ["Tensor"] * self.most if self.padded else [r.text for r in self.forms[0].fresh]
         return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
-def read_results(terms: Terms, returns: tuple[str | None, ...] | str | None) -> Results:
+def read_results(terms: Terms, returns: Sequence[str | None] | str | None) -> Results:
     """The return annotation, read.
 
     Args:
@@ -93,12 +102,12 @@ def read_results(terms: Terms, returns: tuple[str | None, ...] | str | None) -> 
     if returns is not None:
         forms = (_handed_back(terms, forms, (returns,) if isinstance(returns, str) else tuple(returns)),)
     first = forms[0]
-    listed = not all(form.like(first) for form in forms)
-    if listed:
+    mixed, writes = not all(form.like(first) for form in forms), bool(terms.contract.mutates)
+    if mixed:
         counts = [len(form.results) for form in forms]
         if len(set(counts)) < len(counts) or any(r.text != "Tensor" for form in forms for r in form.results):
             _fail(terms, "forms of the return annotation must differ in their number of tensors, and hold nothing else")
-    return Results(forms, listed)
+    return Results(forms, mixed and not writes, mixed and writes)
 
 
 def _forms(terms: Terms, hint: Any) -> Iterator[Form]:

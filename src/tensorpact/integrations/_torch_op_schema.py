@@ -6,13 +6,13 @@ import math
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast
 
 import torch
 
 from tensorpact._annotations import EMPTY, Parameter, is_torch_class
 from tensorpact._errors import ContractDefinitionError
-from tensorpact._hints import is_none, is_tensor_hint, members, unwrap
+from tensorpact._hints import is_none, is_tensor_hint, members
 from tensorpact._terms import Terms
 
 _SCALARS: dict[Any, str] = {
@@ -32,7 +32,7 @@ _NUMBERS = frozenset({int, float, bool, complex})
 _SEQUENCES: tuple[Any, ...] = (list, collections.abc.Sequence, collections.abc.MutableSequence)
 #: What torch's language has lists of.
 _LISTED = frozenset({"Tensor", "Tensor?", "SymInt", "float", "bool", "str", "Scalar"})
-_UNQUOTED = frozenset("\\\"\n\r\t")
+_UNQUOTED = frozenset('\\"\n\r\t')
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Argument:
         return self.type.text.startswith("Tensor")
 
 
-class Refused(Exception):  # noqa: N818 - says what was done to a hint; turned into the author's error where it is caught
+class Refused(Exception):
     """A hint that torch's schema language has no word for."""
 
 
@@ -86,11 +86,14 @@ def schema_type(hint: Any, absent: bool = False) -> SchemaType:
     if len(found) > 1:
         raise Refused(f"one of {', '.join(found)}")
     (only,) = found.values()
-    restore = only.restore
-    if restore is not None and optional:
-        plain = restore
-        restore = lambda value: None if value is None else plain(value)
-    return SchemaType(only.text + optional, restore)
+    return SchemaType(only.text + optional, _or_none(only.restore) if only.restore and optional else only.restore)
+
+
+def _or_none(restore: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def restored(value: Any) -> Any:
+        return None if value is None else restore(value)
+
+    return restored
 
 
 def _single(kinds: list[Any]) -> Iterator[SchemaType]:
@@ -105,6 +108,8 @@ def _single(kinds: list[Any]) -> Iterator[SchemaType]:
 
 
 def _one(kind: Any) -> SchemaType:
+    if kind is EMPTY or kind is Any or kind is object:
+        raise Refused("an annotation that says nothing")
     if is_tensor_hint(kind):
         if not is_torch_class(kind.array_type):
             raise Refused(f"arrays of {kind.array_type!r}")
@@ -117,9 +122,10 @@ def _one(kind: Any) -> SchemaType:
         return SchemaType("SymInt[]", torch.Size)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
-        classes = {type(a) for a in arguments}
-        if len(classes) == 1 and (cls := classes.pop()) in (str, bool, int):
-            return SchemaType("int" if cls is int else _SCALARS[cls])
+        classes: set[Any] = {type(a) for a in arguments}
+        for cls, text in ((str, "str"), (bool, "bool"), (int, "int")):
+            if classes == {cls}:
+                return SchemaType(text)
         raise Refused(repr(kind))
     if origin is tuple and arguments and arguments[-1] is not Ellipsis:
         inner = {schema_type(a).text for a in arguments}
@@ -148,8 +154,10 @@ def default_text(value: Any) -> str:
         return str(value).removeprefix("torch.")
     if isinstance(value, (str, torch.device)) and not _UNQUOTED.intersection(str(value)):
         return f'"{value}"'
-    if isinstance(value, (list, tuple)) and all(type(v) in (int, float, bool) for v in value):  # pyright: ignore[reportUnknownVariableType]
-        return f"[{', '.join(default_text(v) for v in value)}]"  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, (list, tuple)):
+        items = cast("list[Any]", value)
+        if all(type(item) in (int, float, bool) for item in items):
+            return f"[{', '.join(default_text(item) for item in items)}]"
     raise Refused(f"the default {value!r}")
 
 
@@ -194,8 +202,6 @@ def _type_of(terms: Terms, parameter: Parameter, types: Mapping[str, Any]) -> Sc
             return SchemaType(types[name])
         hint = types[name]
     try:
-        if hint is EMPTY or hint is Any or hint is object:
-            raise Refused("an annotation that says nothing")
         return schema_type(hint, parameter.default is None)
     except Refused as why:
         _fail(terms, name, f"a schema has no form for {why}; name one in types={{{name!r}: …}}")

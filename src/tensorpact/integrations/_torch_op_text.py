@@ -11,11 +11,10 @@ from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._errors import ContractDefinitionError
 from tensorpact._guard.writer import call_text, signature_text
 from tensorpact._terms import Terms
+from tensorpact.clauses import lambda_parameters
 
 from ._torch_op_results import Form, Results
 from ._torch_op_schema import Argument
-
-_DIFFERENTIABLE = ("float", "complex", "bfloat")
 
 
 class Texts:
@@ -39,13 +38,14 @@ class Texts:
         self._body = body
         self._parameters: list[Parameter] = list(terms.signature.parameters)
 
-    def outer(self, name: str, overload: Any, differentiable: bool) -> FunctionType:
+    def outer(self, name: str, overload: Any, differentiable: bool, rule: Callable[..., Any] | None) -> FunctionType:
         """The function that hands a call to the operator, and builds what the annotation says of what it returns.
 
         Args:
             name: Name of the operator.
             overload: The operator.
             differentiable: Whether it has a backward, so that a gradient may be asked for.
+            rule: Tells the form of what comes back, where there are several.
         """
         p, call = self._prefix, f"{self._prefix}op({call_text(self._parameters)})"
         lines: list[str] = []
@@ -61,13 +61,25 @@ class Texts:
                 lines.append(f"    if {p}n == {len(f.results)}:")
                 lines.append(f"        return {self._rebuilt(f, f'{p}r', values)}")
             lines.append(f"    return {self._rebuilt(forms[-1], f'{p}r', values)}")
+        elif self._results.padded and rule is not None:
+            values[f"{p}form"] = rule
+            single = self._results.most == 1
+            lines += [
+                f"    {p}r = {f'({call},)' if single else call}",
+                f"    {p}n = {p}form({', '.join(lambda_parameters(rule))})",
+            ]
+            for i, f in enumerate(forms):
+                lines += [f"    if {p}n == {i}:", f"        return {self._rebuilt(f, f'{p}r', values)}"]
         elif not form.fresh:
             lines += [f"    {call}", f"    return {self._rebuilt(form, '', values)}"]
         elif form.shape == "one" or (form.build is tuple and len(form.fresh) == len(form.results) > 1):
             lines.append(f"    return {call}")
         else:
             single = len(form.fresh) == 1
-            lines += [f"    {p}r = {f'({call},)' if single else call}", f"    return {self._rebuilt(form, f'{p}r', values)}"]
+            lines += [
+                f"    {p}r = {f'({call},)' if single else call}",
+                f"    return {self._rebuilt(form, f'{p}r', values)}",
+            ]
         made = self._function(lines, values, f"<tensorpact operator {name}>")
         made.__annotations__ = {x.name: x.hint for x in self._parameters if x.hint is not EMPTY}
         made.__annotations__["return"] = self._terms.signature.returns
@@ -93,6 +105,9 @@ class Texts:
         if self._results.listed:
             values[f"{p}flat"] = _flat
             lines.append(f"    return {p}flat({call})")
+        elif self._results.padded:
+            values |= {f"{p}flat": _flat, f"{p}pad": _padding(self._results.most)}
+            lines.append(f"    return {p}pad({p}flat({call}), {self._terms.contract.mutates[0]})")
         elif form.shape == "none":
             lines.append(f"    {call}")
         elif form.shape == "one":
@@ -135,8 +150,11 @@ class Texts:
         found: list[str] = []
         for argument in self._arguments:
             x, spec = argument.parameter.name, argument.parameter.tensor
-            dtypes = None if spec is None else spec.dtypes()
-            if not argument.is_tensor or (dtypes is not None and not any(d.is_floating_point or d.is_complex for d in dtypes)):
+            # A plain `Tensor`, and a list of tensors, may be of any dtype.
+            dtypes = (None if spec is None else spec.dtypes()) or (torch.float32,)
+            if not argument.is_tensor or not (
+                dtypes is None or any(d.is_floating_point or d.is_complex for d in dtypes)
+            ):
                 continue
             if "[]" in argument.type.text:
                 found.append(f"any(x is not None and x.requires_grad for x in {x} or ())")
@@ -158,6 +176,19 @@ def _flat(returned: Any) -> list[Any]:
     if returned is None:
         return []
     return [returned] if isinstance(returned, torch.Tensor) else list(returned)
+
+
+def _padding(most: int) -> Callable[[list[Any], Any], Any]:
+    def pad(returned: list[Any], written: Any) -> Any:
+        # Whatever device and dtype the written argument has: nobody looks at the empty tensors.
+        if written is None or isinstance(written, (list, tuple)):
+            made = [torch.empty(0) for _ in range(most - len(returned))]
+        else:
+            made = [written.new_empty(0) for _ in range(most - len(returned))]
+        found = (*returned, *made)
+        return found if most > 1 else found[0]
+
+    return pad
 
 
 def _refusing(name: str) -> Callable[[], None]:
