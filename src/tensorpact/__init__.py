@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from ._explain import explain
     from ._modes import backend, enforcement, use_backend
-    from .integrations import install_import_hook
+    from .integrations import install_import_hook, torch_op
 
 __all__ = [
     "ArgumentInfo",
@@ -37,6 +37,7 @@ __all__ = [
     "explain",
     "install_import_hook",
     "name_axes",
+    "torch_op",
     "use_backend",
 ]
 
@@ -57,6 +58,8 @@ _HOMES = {
     "enforcement": "_modes",
     "use_backend": "_modes",
 }
+#: Names of a package that loads their modules itself.
+_LATE = ("install_import_hook", "torch_op")
 _MODULES = ("clauses", "constraints", "dtypes", "integrations", "testing")
 
 
@@ -65,9 +68,9 @@ if not TYPE_CHECKING:  # a type checker would take every misspelt name for one o
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
             return importlib.import_module(f"{__name__}.{name}")
-        if name == "install_import_hook":
+        if name in _LATE:
             # By itself: the hook has to be there before what the engine loads, and needs none of it.
-            return importlib.import_module(f"{__name__}.integrations").install_import_hook
+            return getattr(importlib.import_module(f"{__name__}.integrations"), name)
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         # Each class made here lets the collector walk all that torch has just made: three quarters of the import.

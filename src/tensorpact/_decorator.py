@@ -64,6 +64,9 @@ def _decorate(
             )
         return function
     if disabled:
+        if contract is not None:
+            # What is written, and what belongs to whom, is asked for without any check.
+            function.__dict__["__tensorpact_contract__"] = contract
         return function
     made = contract or Contract(function.__name__, family=function.__module__.rpartition(".")[2])
     entry = Entry(function, made, check_returns, local, hooked)

@@ -97,8 +97,9 @@ class Expression:
         if line is None or line[0] == 0:
             return None
         slope, offset = line
-        # Under a floor division any of `divisor` neighbouring values would do; the smallest is taken.
-        for value in range(target, target + divisor):
+        # Under a floor division any of `divisor` neighbouring values would do; the smallest is taken. A range of a
+        # symbolic size would ask a tracer for its number.
+        for value in (target,) if divisor == 1 else range(target, target + divisor):
             if (value - offset) % slope == 0 and (value - offset) // slope >= 0:
                 return (value - offset) // slope
         return None

@@ -216,3 +216,18 @@ def test_sparse_and_nested_tensors_are_told() -> None:
     assert f(jagged, T(2, 3)) == "ran"
     with pytest.raises(ValueError, match=r"^y: axis 0 \(b\) is 3, but b is 2 \(x axis 0\)"):
         f(jagged, T(3, 3))
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_size_that_is_solved_from_an_expression_stays_unknown(strict: bool) -> None:
+    @contract
+    def rows(offsets: Float[Tensor, " B+1"]) -> Float[Tensor, " B+1"]:
+        return offsets * 2
+
+    class Rows(torch.nn.Module):
+        def forward(self, offsets: Tensor) -> Tensor:
+            return rows(offsets)
+
+    dims = {"offsets": {0: torch.export.Dim("n", min=3, max=9)}}
+    program = torch.export.export(Rows(), (torch.ones(5),), dynamic_shapes=dims, strict=strict)
+    assert program.module()(torch.ones(7)).tolist() == [2.0] * 7

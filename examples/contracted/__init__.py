@@ -1,0 +1,8 @@
+"""The same package under contracts: the checks are declared, and the bodies only compute."""
+
+from .cache import RingCache
+from .gather import gather_rows
+from .layers import rms_norm, rotary
+from .varlen import segment_sum
+
+__all__ = ["RingCache", "gather_rows", "rms_norm", "rotary", "segment_sum"]
