@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from ._explain import explain
     from ._modes import backend, enforcement, use_backend
-    from .integrations import install_import_hook
+    from .integrations import apply, install_import_hook
 
 __all__ = [
     "ArgumentInfo",
@@ -30,6 +30,7 @@ __all__ = [
     "ContractDefinitionError",
     "ContractViolation",
     "DocumentedError",
+    "apply",
     "axis_names",
     "backend",
     "contract",
@@ -65,9 +66,9 @@ if not TYPE_CHECKING:  # a type checker would take every misspelt name for one o
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
             return importlib.import_module(f"{__name__}.{name}")
-        if name == "install_import_hook":
+        if name in ("apply", "install_import_hook"):
             # By itself: the hook has to be there before what the engine loads, and needs none of it.
-            return importlib.import_module(f"{__name__}.integrations").install_import_hook
+            return getattr(importlib.import_module(f"{__name__}.integrations"), name)
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         # Each class made here lets the collector walk all that torch has just made: three quarters of the import.
