@@ -3,6 +3,7 @@
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -32,16 +33,15 @@ class Applied:
     def __init__(
         self,
         target: TargetName,
-        contract: Contract | None,
-        stub: FunctionType | None,
+        overlay: Overlay,
         packages: Sequence[str],
         check_returns: bool,
     ) -> None:
         self._name = target
         self.target = str(target)
-        self.contract = contract
+        self.contract = overlay.contract
         self.function: FunctionType | None = None
-        self._stub = stub
+        self._overlay = overlay
         self._packages = tuple(packages)
         self._check_returns = check_returns
         self._entry: Entry | None = None
@@ -103,7 +103,7 @@ class Applied:
             if found.function is self.function:
                 return
             old, places = self._entry, self._places
-            entry, function = contracted(found.function, self._name, self.contract, self._stub, self._check_returns)
+            entry, function = contracted(found.function, self._name, self._overlay, self._check_returns)
             self._places = []
             try:
                 self._exchange(found.function, function, module)
@@ -194,7 +194,7 @@ def apply(
     if chosen is not None and not isinstance(chosen, FunctionType):
         raise TypeError(f"a stub is a function with annotations, and not {chosen!r}")
     names = (packages,) if isinstance(packages, str) else tuple(packages)
-    applied = Applied(parse(target or made.target), made.contract, chosen, names, check_returns)
+    applied = Applied(parse(target or made.target), replace(made, stub=chosen), names, check_returns)
     if not decorating.disabled:
         with _lock:
             applied.start()

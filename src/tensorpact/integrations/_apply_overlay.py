@@ -3,9 +3,8 @@
 import importlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from tensorpact._contract import Contract
 from tensorpact._decorator import disabled
@@ -14,27 +13,16 @@ from tensorpact._frames import closed_over
 from tensorpact._hints import evaluate_hint, signature_of
 
 from ._apply_targets import look_up, parse
-from ._apply_wrap import foreign_of, forwarder, resolving
+from ._apply_wrap import Overlay, foreign_of, forwarder, resolving
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _MARK = "__overlay__"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Overlay:
-    """What :func:`apply` needs for one function.
-
-    Attributes:
-        target: The function, as ``module:name``.
-        contract: What it promises.
-        stub: A function of its parameters with annotations; None where it has them itself.
-    """
-
-    target: str
-    contract: Contract | None
-    stub: FunctionType | None
-
-
-def overlay(target: str, contract: Contract) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def overlay(
+    target: str, contract: Contract, *, through: Callable[[Any], Callable[..., Any]] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make an overlay of a stub: a contracted function that calls the foreign one, for use as it is or by ``apply``.
 
     The foreign module is imported at the first call.
@@ -42,13 +30,18 @@ def overlay(target: str, contract: Contract) -> Callable[[Callable[..., Any]], C
     Args:
         target: The foreign function, as ``module:name``.
         contract: What it promises.
+        through: Makes what is called of the foreign function, where that needs more than a call.
     """
     parse(target)
 
-    def decorate(stub: Callable[..., Any]) -> Callable[..., Any]:
-        made = Overlay(target, contract, cast(FunctionType, stub))
+    def late() -> Any:
+        found = _foreign(target)
+        return found if through is None else through(found)
+
+    def decorate(stub: Callable[P, R]) -> Callable[P, R]:
+        made = Overlay(target, contract, cast(FunctionType, stub), through)
         written = signature_of(stub)
-        body = forwarder(resolving(lambda: _foreign(target)), list(written.parameters.values()), "plain", target)
+        body = forwarder(resolving(late), list(written.parameters.values()), "plain", target)
         scope = closed_over(stub)
         body.__annotations__ = {
             name: evaluate_hint(hint, getattr(stub, "__globals__", {}), scope)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, cast
 
@@ -23,16 +24,30 @@ _FOREIGN = "__foreign__"
 _STARS = (_KINDS.VAR_POSITIONAL, _KINDS.VAR_KEYWORD)
 
 
-def contracted(
-    function: Any, target: TargetName, contract: Contract | None, stub: FunctionType | None, check_returns: bool
-) -> tuple[Entry, FunctionType]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Overlay:
+    """What :func:`apply` needs for one function.
+
+    Attributes:
+        target: The function, as ``module:name``.
+        contract: What it promises.
+        stub: A function of its parameters with annotations; None where it has them itself.
+        through: Makes what is called of the foreign function, where that needs more than a call.
+    """
+
+    target: str
+    contract: Contract | None
+    stub: FunctionType | None
+    through: Callable[[Any], Callable[..., Any]] | None = None
+
+
+def contracted(function: Any, target: TargetName, overlay: Overlay, check_returns: bool) -> tuple[Entry, FunctionType]:
     """Make the function that takes the place of a foreign one.
 
     Args:
         function: The foreign function.
         target: Its name.
-        contract: What it promises.
-        stub: A function of its parameters with annotations, where it has none itself.
+        overlay: What it promises, and the annotations that it lacks.
         check_returns: Check the return annotation in ``compiled`` mode too.
 
     Raises:
@@ -40,9 +55,10 @@ def contracted(
         StubMismatchError: The stub names what it does not have, or lacks what a call must give.
         ContractDefinitionError: The contract does not fit the annotations.
     """
+    contract, stub = overlay.contract, overlay.stub
     function = _bare(function, target, given=contract is not None or stub is not None)
     if stub is not None:
-        body = forwarding(function, stub, target)
+        body = forwarding(function, stub, target, overlay.through)
     elif isinstance(function, FunctionType):
         body = function
     else:
@@ -98,13 +114,16 @@ def _carry(function: Any, made: FunctionType) -> None:
                 continue
 
 
-def forwarding(function: Any, stub: FunctionType, target: TargetName) -> FunctionType:
+def forwarding(
+    function: Any, stub: FunctionType, target: TargetName, through: Callable[[Any], Callable[..., Any]] | None = None
+) -> FunctionType:
     """A function of the parameters of a foreign one and the annotations of its stub, that calls the foreign one.
 
     Args:
         function: The foreign function.
         stub: Its stub.
         target: Its name.
+        through: Makes what is called of the foreign function.
 
     Raises:
         StubMismatchError: The two do not fit.
@@ -112,7 +131,7 @@ def forwarding(function: Any, stub: FunctionType, target: TargetName) -> Functio
     written = signature_of(stub)
     merged = merge(written, parameters_of(function), target)
     kind = kind_of(function)
-    body = forwarder(function, merged, kind, str(target))
+    body = forwarder(function if through is None else through(function), merged, kind, str(target))
     hints = {p.name: p.annotation for p in merged if p.annotation is not EMPTY}
     scope = closed_over(stub)
     annotations = {name: evaluate_hint(hint, stub.__globals__, scope) for name, hint in hints.items()}
