@@ -11,6 +11,13 @@ from tensorpact.integrations import Applied, ApplyError, apply, judge
 
 #: Foreign function to the overlay that is made for it, as ``module:name`` below this package.
 TABLE = {
+    "fla.ops.delta_rule:chunk_delta_rule": "fla_delta:chunk_delta_rule",
+    "fla.ops.delta_rule:fused_recurrent_delta_rule": "fla_delta:fused_recurrent_delta_rule",
+    "fla.ops.gated_delta_rule:chunk_gated_delta_rule": "fla_delta:chunk_gated_delta_rule",
+    "fla.ops.gated_delta_rule:fused_recurrent_gated_delta_rule": "fla_delta:fused_recurrent_gated_delta_rule",
+    "fla.ops.kda:chunk_kda": "fla_delta:chunk_kda",
+    "fla.ops.kda:fused_recurrent_kda": "fla_delta:fused_recurrent_kda",
+    "torch.nn.attention.varlen:varlen_attn": "torch_varlen:varlen_attn",
     "torch.nn.functional:scaled_dot_product_attention": "torch_sdpa:scaled_dot_product_attention",
 }
 
