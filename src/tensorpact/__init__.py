@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from ._explain import explain
     from ._modes import backend, enforcement, use_backend
-    from .integrations import install_import_hook, torch_op
+    from .integrations import apply, install_import_hook, torch_op
 
 __all__ = [
     "ArgumentInfo",
@@ -30,6 +30,7 @@ __all__ = [
     "ContractDefinitionError",
     "ContractViolation",
     "DocumentedError",
+    "apply",
     "axis_names",
     "backend",
     "contract",
@@ -59,7 +60,7 @@ _HOMES = {
     "use_backend": "_modes",
 }
 #: Names of a package that loads their modules itself.
-_LATE = ("install_import_hook", "torch_op")
+_LATE = ("apply", "install_import_hook", "torch_op")
 _MODULES = ("clauses", "constraints", "dtypes", "integrations", "testing")
 
 

@@ -5,10 +5,12 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
+
+import tensorpact._modes as modes
 
 from . import _guard, _observing
 from ._annotations import Signature, UnresolvedHintError, read_signature
@@ -25,6 +27,8 @@ from ._terms import Terms
 from ._tracing import Facts, facts_of, proxy_among, told
 
 E = TypeVar("E", bound=BaseException | None)
+#: Stands for the switch of the modes in a function whose contract was taken off.
+_RETIRED = SimpleNamespace(current=modes.OFF)
 
 
 class Built(NamedTuple):
@@ -45,6 +49,7 @@ class Entry:
         owner: Module and qualified name.
         check_returns: Whether the return annotation is checked in ``compiled`` mode.
         hooked: Whether the import hook made it, so that a decorator written above may put its own in its place.
+        retired: Whether calls go straight to the body for good.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Entry:
         self.contract = contract
         self.check_returns = check_returns
         self.hooked = hooked
+        self.retired = False
         self.kind: Kind = kind_of(body)
         self.owner = f"{body.__module__}.{body.__qualname__}"
         self._local: Mapping[str, Any] = local
@@ -258,6 +264,8 @@ class Entry:
         shim = cast(FunctionType, _guard.build(_guard.shim_source(self.built.plan, self.owner), {"_judged": judged}))
         self._dress(shim)
         del shim.__wrapped__  # type: ignore[attr-defined]
+        # Stock reads it before the annotations, and the shim returns something else.
+        shim.__dict__.pop("__signature__", None)
         return shim
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -271,9 +279,11 @@ class Entry:
         # What a tracer sees of a method before its first call needs no context: none can be traced.
         inner = self.called if built is self._built else self.body
         body: Callable[..., Any] = self._with_return_check if self.check_returns else inner
-        values = {f"{p}body": body, f"{p}diagnose": self.diagnose, f"{p}forgiven": self.forgive}
+        values: dict[str, Any] = {f"{p}body": body, f"{p}diagnose": self.diagnose, f"{p}forgiven": self.forgive}
         traced = _guard.Traced(built.plan, self.owner, self.kind, values)
         values = {**values, f"{p}reference": self.call_checked, f"{p}traced": traced}
+        if self.retired:
+            values[f"{p}modes"] = _RETIRED
         return cast(FunctionType, _guard.build(source, values))
 
     def _with_return_check(self, *args: Any, **kwargs: Any) -> Any:
@@ -295,6 +305,15 @@ class Entry:
         self._dress(made)
         made.__dict__["__tensorpact__"] = self
         return made
+
+    def retire(self) -> None:
+        """Let every call go straight to the body from now on, whoever still holds the function."""
+        self.retired = True
+        function = None if self._function is None else self._function()
+        # Before its first call a method has a second function, for tracers.
+        for made in () if function is None else (function, function.__globals__.get("_traced")):
+            scope: dict[str, Any] = getattr(made, "__globals__", {})
+            scope.update({name: _RETIRED for name, value in scope.items() if value is modes})
 
     def makes(self, function: Any) -> bool:
         """Whether a function is the one that stands for the body, and no wrapper that carries its attributes."""

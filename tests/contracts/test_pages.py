@@ -10,10 +10,12 @@ import pytest
 import tensorpact_contracts
 from tensorpact import ContractDefinitionError, ContractViolation, DocumentedError
 from tensorpact._catalogue import HEADINGS, Page, page_of, pages_of, parse_page, record_id
+from tensorpact_contracts import overlays
 
 MODULES = [
     info.name
-    for info in pkgutil.iter_modules(tensorpact_contracts.__path__, "tensorpact_contracts.")
+    for package in (tensorpact_contracts, overlays)
+    for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
     if not info.name.rpartition(".")[2].startswith("_") and not info.ispkg
 ]
 ERRORS = [
@@ -110,7 +112,7 @@ def test_examples_stand_alone(error: DocumentedError):
     for heading in HEADINGS[2:4]:
         code = page(error).example(heading)
         assert code.startswith("import torch\n"), heading
-        assert "tensorpact_kernels" in code
+        assert ("tensorpact_contracts.overlays" if error.module.startswith(overlays.__name__) else "_kernels") in code
         # One block and nothing else: the prose is in the other sections.
         assert page(error).sections[heading].strip() == f"```python\n{code}```", heading
 

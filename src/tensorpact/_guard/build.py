@@ -41,7 +41,7 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
     parameters = [p for p in plan.terms.signature.parameters if not p.is_field]
     arguments = call_text(parameters)
     p = writer.prefix
-    returned = _return_text(kind, f"{p}body({arguments})")
+    returned = return_text(kind, f"{p}body({arguments})")
     fields = [f"        {writer.var(f.name)} = {f.name}" for f in plan.terms.signature.parameters if f.is_field]
     head = [
         f"{def_text(kind)} guarded({signature_text(parameters)}):",
@@ -49,13 +49,13 @@ def write_source(plan: GuardPlan, label: str, kind: Kind = "plain") -> GuardSour
         f"        if {p}modes.current == {modes.OFF}:",
         f"            {returned}",
         f"        if not {p}is_compiling():",
-        f"            {_return_text(kind, f'{p}reference({arguments})')}",
+        f"            {return_text(kind, f'{p}reference({arguments})')}",
     ]
     if kind != "async generator":
         head += [
             f"    if {p}is_tracing():",
             f"        {p}traced.prepare()",
-            f"        {_return_text(kind, f'{p}traced.guard({arguments})')}",
+            f"        {return_text(kind, f'{p}traced.guard({arguments})')}",
         ]
     if remembered:
         head += [
@@ -84,7 +84,7 @@ def write_judged(w: Writer, checks: list[str], learning: list[str], kind: Kind) 
     """Text of the checks, of the body behind them, and of the diagnosis where they do not hold."""
     p, parameters = w.prefix, [x for x in w.terms.signature.parameters if not x.is_field]
     everything = ", ".join(x.name for x in parameters) + ("," if len(parameters) == 1 else "")
-    returned = _return_text(kind, f"{p}body({call_text(parameters)})")
+    returned = return_text(kind, f"{p}body({call_text(parameters)})")
     fields = [f"        {w.var(f.name)} = {f.name}" for f in w.terms.signature.parameters if f.is_field]
     return [
         "    try:",
@@ -101,15 +101,17 @@ def write_judged(w: Writer, checks: list[str], learning: list[str], kind: Kind) 
         f"            raise {p}error",
         "        finally:",
         f"            del {p}error",
-        f"    {_return_text(kind, f'{p}forgiven({call_text(parameters)})')}",
+        f"    {return_text(kind, f'{p}forgiven({call_text(parameters)})')}",
     ]
 
 
 def def_text(kind: Kind) -> str:
+    """How the definition of that kind of function begins."""
     return "async def" if kind == "coroutine" else "def"
 
 
-def _return_text(kind: Kind, call: str) -> str:
+def return_text(kind: Kind, call: str) -> str:
+    """A call, and its result handed on as that kind of function does."""
     forms = {"coroutine": "return await {}", "generator": "return (yield from {})"}
     return forms.get(kind, "return {}").format(call)
 
@@ -321,8 +323,8 @@ def unready_source(body: Callable[..., Any], label: str) -> GuardSource:
     text = (
         f"{def_text(kind)} unready({signature_text(parameters)}):\n"
         "    if _is_tracing():\n"
-        f"        {_return_text(kind, f'_traced({call_text(parameters)})')}\n"
-        f"    {_return_text(kind, f'_build({instance})({call_text(parameters)})')}\n"
+        f"        {return_text(kind, f'_traced({call_text(parameters)})')}\n"
+        f"    {return_text(kind, f'_build({instance})({call_text(parameters)})')}\n"
         "guarded = unready\n"
     )
     values = {"_is_tracing": torch.compiler.is_dynamo_compiling}

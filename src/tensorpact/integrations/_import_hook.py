@@ -152,7 +152,8 @@ class ImportHook(MetaPathFinder):
                 "(under pytest, name the packages with --tensorpact-packages)"
             )
         importlib.invalidate_caches()
-        sys.meta_path.insert(0, self)
+        # Behind the finder that waits for modules to contract: it takes what this one finds.
+        sys.meta_path.insert(int(getattr(next(iter(sys.meta_path), None), "stays_first", False)), self)
 
 
 def _is_pytest(spec: ModuleSpec) -> bool:

@@ -1,0 +1,147 @@
+"""Overlay for torch's ``varlen_attn``: offsets, lengths and pages that its kernels trust."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from jaxtyping import Float, Int32
+from torch import Tensor
+
+import tensorpact
+from tensorpact import Contract, DocumentedError
+from tensorpact.clauses import dtype, needs, rank, require, shape
+from tensorpact.integrations import Applied, overlay
+from tensorpact_contracts._values import host_values
+
+OFFSET_DTYPE = DocumentedError(
+    "offset-dtype",
+    TypeError,
+    "offsets must be int32, as the kernels read them; of another dtype: {names}",
+)
+OFFSET_COUNT = DocumentedError(
+    "offset-count",
+    ValueError,
+    "cu_seq_q holds {cu_seq_q.numel()} offsets, one more than sequences; cu_seq_k, seqused_k and block_table are for "
+    "another number of sequences: {name}",
+)
+KEY_VALUE = DocumentedError(
+    "key-value-shapes-differ",
+    ValueError,
+    "key has shape {list(key.shape)} and value {list(value.shape)}; the kernels read both by the sizes of one",
+)
+PAGED = DocumentedError(
+    "pages-without-table",
+    ValueError,
+    "key and value have {key.ndim} axes: [tokens, heads, dim] without block_table, [pages, page size, heads, dim] with "
+    "it, and cu_seq_k may be left out with it alone",
+)
+TABLE_LENGTHS = DocumentedError(
+    "table-without-lengths",
+    ValueError,
+    "block_table was given without seqused_k, so that nothing says how full the last pages are",
+)
+OFFSETS = DocumentedError(
+    "offsets-out-of-range",
+    ValueError,
+    "{name} must start at 0, never fall, end within the rows that it cuts and cut no sequence longer than {limit}",
+    fields={"limit": lambda max_q, max_k: f"its maximum (max_q={max_q}, max_k={max_k})"},
+)
+
+
+def cuts(offsets: Tensor, rows: int | None, longest: int) -> bool:
+    """Whether offsets cut rows into sequences; true where the numbers may not be read, as on a GPU.
+
+    Args:
+        offsets: Vector of them.
+        rows: How many rows there are; None where offsets do not end with them.
+        longest: The length that no sequence may exceed.
+    """
+    found = host_values(offsets)
+    if found is None or not found:
+        return found is None
+    steps = [b - a for a, b in pairwise(found)]
+    fits = rows is None or found[-1] <= rows
+    return found[0] == 0 and fits and all(0 <= step <= longest for step in steps)
+
+
+VARLEN = Contract(
+    "varlen_attn",
+    dims={
+        "Tq": "query tokens of all sequences",
+        "HQ": "query heads",
+        "D": "head dim",
+        "N": "sequences",
+        "C": "columns of the page table",
+    },
+    clauses=[
+        rank("query", "cu_seq_q", "cu_seq_k"),
+        dtype("cu_seq_q", "cu_seq_k", error=OFFSET_DTYPE),
+        shape("cu_seq_k", error=OFFSET_COUNT),
+        shape("seqused_k", error=OFFSET_COUNT),
+        shape("block_table", axes="N", error=OFFSET_COUNT),
+        require(lambda key, value: key.shape == value.shape, error=KEY_VALUE, about="value"),
+        require(
+            lambda key, cu_seq_k, block_table: (
+                key.ndim == 3 + (block_table is not None) and (cu_seq_k is not None or block_table is not None)
+            ),
+            error=PAGED,
+            about="key",
+        ),
+        needs("block_table", "seqused_k", error=TABLE_LENGTHS),
+        require(lambda cu_seq_q, query, max_q: cuts(cu_seq_q, query.size(0), max_q), error=OFFSETS, about="cu_seq_q"),
+        require(
+            lambda cu_seq_k, key, max_k, block_table, seqused_k: (
+                cu_seq_k is None or seqused_k is not None or cuts(cu_seq_k, key.size(0), max_k)
+            ),
+            error=OFFSETS,
+            about="cu_seq_k",
+        ),
+    ],
+)
+
+
+@overlay("torch.nn.attention.varlen:varlen_attn", VARLEN)
+def varlen_attn(
+    query: Float[Tensor, "Tq HQ D"],
+    key: Float[Tensor, "*rows _ D"],
+    value: Float[Tensor, "*values _ D"],
+    cu_seq_q: Int32[Tensor, " N+1"],
+    cu_seq_k: Int32[Tensor, " N+1"] | None,
+    max_q: int,
+    max_k: int,
+    *,
+    return_aux: Any = None,
+    scale: float | None = None,
+    window_size: Any = (-1, -1),
+    enable_gqa: bool = False,
+    seqused_k: Int32[Tensor, " N"] | None = None,
+    block_table: Int32[Tensor, "N C"] | None = None,
+    num_splits: int | None = None,
+) -> Any:
+    """Attend sequence by sequence over packed tokens, after a check of what the kernels trust.
+
+    Args:
+        query: Queries of all sequences, one after the other.
+        key: Keys likewise, or pages.
+        value: Values likewise.
+        cu_seq_q: Where each sequence of queries starts, and where the last one ends.
+        cu_seq_k: The same for the keys.
+        max_q: No sequence of queries is longer.
+        max_k: No sequence of keys is longer.
+        return_aux: What else to return.
+        scale: Factor on the scores.
+        window_size: Keys that a query sees to its left and right; -1 for all.
+        enable_gqa: Key heads serve groups of query heads.
+        seqused_k: Valid keys of each sequence.
+        block_table: Pages of each sequence.
+        num_splits: Splits of the keys.
+    """
+
+
+def apply(*, packages: Sequence[str] = ()) -> Applied:
+    """Put the contract on torch's function; torch before 2.12 has none, or one of other parameters.
+
+    Args:
+        packages: Imported packages in which other names of it are exchanged too.
+    """
+    return tensorpact.apply(varlen_attn, packages=packages)

@@ -1,0 +1,177 @@
+"""A foreign function found by name: where it hangs, what it is, and what is near where there is none."""
+
+import difflib
+import functools
+import importlib.machinery
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any, cast
+
+from ._apply_errors import ApplyError, NotCallableError, TargetNotFoundError
+
+_OPS = "torch.ops."
+
+
+@dataclass(frozen=True, slots=True)
+class TargetName:
+    """A name as it was given.
+
+    Attributes:
+        module: Module to find it in.
+        path: Attributes from there.
+    """
+
+    module: str
+    path: tuple[str, ...]
+
+    @property
+    def qualname(self) -> str:
+        """The path as one name."""
+        return ".".join(self.path)
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.qualname}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A function where it hangs.
+
+    Attributes:
+        owner: The module, class or namespace.
+        name: Its attribute there.
+        raw: What stands there, descriptors included.
+        function: What is called.
+    """
+
+    owner: Any
+    name: str
+    raw: Any
+    function: Any
+
+
+def parse(text: str) -> TargetName:
+    """Read ``pkg.mod:fn``, ``pkg.mod:Class.method`` or ``torch.ops.ns.name``.
+
+    Args:
+        text: The name.
+
+    Raises:
+        ValueError: It is none.
+    """
+    module, colon, path = text.partition(":")
+    if text.startswith(_OPS) or module == "torch.ops":
+        # The namespaces of operators are objects of torch, whatever they look like.
+        module, path, colon = "torch", text.replace(":", ".").removeprefix("torch."), ":"
+    parts = (*module.split("."), *path.split("."))
+    if not colon or not all(part.isidentifier() for part in parts):
+        raise ValueError(f"{text!r} names no function: write pkg.mod:function, pkg.mod:Class.method or torch.ops.ns.op")
+    return TargetName(module, tuple(path.split(".")))
+
+
+def look_up(target: TargetName, module: ModuleType) -> Found:
+    """Find a function in its module.
+
+    Args:
+        target: Its name.
+        module: The imported module.
+
+    Raises:
+        TargetNotFoundError: A part of the name does not exist.
+        NotCallableError: It is no function.
+    """
+    owner: Any = module
+    seen = target.module
+    for part in target.path[:-1]:
+        owner = _attribute(owner, part, target, seen)
+        seen += f".{part}"
+    name = target.path[-1]
+    value = _attribute(owner, name, target, seen)
+    raw: Any = inspect.getattr_static(owner, name) if isinstance(owner, type) else value
+    function: Any = cast(Any, raw).__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
+    refusal = _refusal(cast("object", raw), cast("object", function))
+    if refusal:
+        raise NotCallableError(f"{target} is {refusal}")
+    return Found(owner, name, raw, function)
+
+
+def _attribute(owner: Any, name: str, target: TargetName, seen: str) -> Any:
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        around = near(name, [n for n in dir(owner) if not n.startswith("__")])
+        state = " although the module is imported" if owner is sys.modules.get(target.module) else ""
+        raise TargetNotFoundError(f"{target}: {seen} has no {name!r}{state}{around}") from None
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """A hint at names that look like one; empty where there is none."""
+    found = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    return f"; near it: {', '.join(found)}" if found else ""
+
+
+def _refusal(raw: object, function: object) -> str | None:
+    """Why a checked function cannot take the place of something, or None."""
+    kind = type(function)
+    if isinstance(function, type):
+        return "a class; name a method of it, or its __init__"
+    if isinstance(raw, (property, functools.cached_property)):
+        return "a property, which is read and not called"
+    if hasattr(kind, "__getitem__") and not isinstance(function, FunctionType):
+        return f"a {kind.__module__}.{kind.__qualname__}, which is subscripted before it is called; name its launcher"
+    if not callable(function):
+        return f"a {kind.__qualname__}, and not callable"
+    return None
+
+
+def require_findable(target: TargetName) -> None:
+    """Make sure that a module can be found, without importing it or the packages around it.
+
+    Args:
+        target: The name of a function in it.
+
+    Raises:
+        TargetNotFoundError: No finder knows the module.
+    """
+    path: Sequence[str] | None = None
+    parts = target.module.split(".")
+    for i, part in enumerate(parts):
+        name = ".".join(parts[: i + 1])
+        loaded = sys.modules.get(name)
+        if loaded is not None:
+            path = getattr(loaded, "__path__", None)
+            continue
+        spec = _spec(name, path)
+        if spec is None:
+            known = [info.name for info in pkgutil.iter_modules(path)]
+            known += [n for n in sys.modules if "." not in n] if path is None else []
+            where = f"{name.rpartition('.')[0]} has no module {part!r}" if i else f"no module {part!r} is installed"
+            raise TargetNotFoundError(f"{target}: {where}{near(part, known)}")
+        path = spec.submodule_search_locations
+        if path is None and i + 1 < len(parts):
+            raise TargetNotFoundError(f"{target}: {name} is a module, not a package")
+
+
+def _spec(name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
+    for finder in tuple(sys.meta_path):
+        find: Any = getattr(finder, "find_spec", None)
+        spec = None if find is None else find(name, path, None)
+        if spec is not None:
+            return spec
+    return None
+
+
+def set_attribute(owner: Any, name: str, value: Any) -> None:
+    """Put something under a name.
+
+    Raises:
+        ApplyError: The owner does not allow it.
+    """
+    try:
+        setattr(owner, name, value)
+    except (AttributeError, TypeError) as bad:
+        raise ApplyError(f"{name} of {owner!r} cannot be exchanged: {bad}") from bad
