@@ -18,5 +18,6 @@ def f(q: Shaped[Tensor, "B D"], k: Shaped[Tensor, "B D"]) -> None: ...
 @pytest.mark.parametrize("shape", [(3, 4), (2, 5)])
 def test_each_same_dim_inside_any_of_raises_its_error(shape: tuple[int, ...]):
     f(torch.zeros(2, 4), torch.zeros(2, 4))
-    with pytest.raises(RuntimeError, match="^differs: k$"):
+    with pytest.raises(RuntimeError) as caught:
         f(torch.zeros(2, 4), torch.zeros(shape))
+    assert str(caught.value) == "differs: k"
