@@ -209,6 +209,9 @@ def _claimed_by(obligation: Obligation, clause: Clause) -> bool:
     if obligation.kind == "constraint":
         spec = obligation.parameter.tensor
         return spec is not None and spec.constraints[obligation.index].kind == verb
+    if isinstance(clause, SameDim):
+        spec = obligation.parameter.tensor
+        return obligation.kind == "axis" and spec is not None and spec.dims[obligation.index].name == clause.dim
     if verb == "shape":
         if obligation.kind == "axis" and isinstance(clause, Shape) and clause.axes is not None:
             spec = obligation.parameter.tensor
