@@ -101,7 +101,8 @@ def is_window(window_size: Any) -> bool:
 
 
 def _is_side(side: Any) -> bool:
-    return (type(side) is int or (isinstance(side, Integral) and not isinstance(side, bool))) and side >= -1
+    whole = type(side) is int or (isinstance(side, Integral) and not isinstance(side, bool))
+    return whole and int(side) >= -1
 
 
 def is_scale(softmax_scale: float | None) -> bool:

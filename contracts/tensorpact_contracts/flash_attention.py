@@ -179,7 +179,6 @@ KVCACHE = Contract(
         "slots": "slots of a row, or tokens of a page",
         "new": "sequences and new tokens of each, or all new tokens where they lie packed",
         "table": "rows of the page table",
-        "M": "columns of the page table",
         "So": "rows of the rotary tables, one a position",
         "half": "pairs of columns that are rotated",
     },
@@ -217,10 +216,16 @@ KVCACHE = Contract(
         rank_of("k_cache", "v_cache", error=CACHE_SHAPE),
         rank_of("page_table", error=PAGE_TABLE_RANK),
         require(
-            lambda v_cache, page_table, B: (v_cache if page_table is None else page_table).shape[0] == B,
+            lambda rows, B: rows == B,
+            when=lambda page_table, cache_batch_idx: page_table is None and cache_batch_idx is None,
+            error=CACHE_BATCH,
+            about="v_cache",
+        ),
+        require(
+            lambda table, B: table == B,
             when=lambda cache_batch_idx: cache_batch_idx is None,
             error=CACHE_BATCH,
-            about=("v_cache", "page_table"),
+            about="page_table",
         ),
         any_of(
             require(lambda q: has_columns(q), about="q"),
