@@ -123,15 +123,6 @@ def is_cap(softcap: float) -> bool:
     return softcap >= 0 and fits_float(softcap)
 
 
-def has_columns(tensor: Tensor | None) -> bool:
-    """Whether there is a head with a column.
-
-    Args:
-        tensor: Heads and columns on its last two axes.
-    """
-    return tensor is None or 0 not in tensor.shape[-2:]
-
-
 def has_axes(tensor: Tensor | None, packed: bool) -> bool:
     """Whether tokens lie on one axis where they are packed, and on two where they are not.
 

@@ -81,7 +81,6 @@ from ._flash_attention_errors import (
 from ._flash_attention_rules import (
     chunk_fits,
     has_axes,
-    has_columns,
     holds_batch,
     is_cap,
     is_scale,
@@ -108,10 +107,7 @@ def _numbers() -> list[Clause]:
         require(is_cap, error=SOFTCAP, about="softcap"),
         require(is_window, error=WINDOW, about="window_size"),
         require(
-            lambda window_size: window_size[1] <= 0,
-            when=lambda causal: causal,
-            error=CAUSAL_WINDOW,
-            about="window_size",
+            lambda causal, window_size: not causal or window_size[1] <= 0, error=CAUSAL_WINDOW, about="window_size"
         ),
         require(
             lambda attention_chunk: attention_chunk is None or attention_chunk >= 0,
@@ -165,7 +161,13 @@ def _rotary() -> list[Clause]:
         needs("rotary_cos", "k", error=ROTARY_WITHOUT_KEYS),
         same_dtype("q", "v_cache", "rotary_cos", "rotary_sin", error=SAME_DTYPE),
         shape("rotary_cos", "rotary_sin", error=ROTARY_SHAPE),
-        require(lambda half, D: 2 * half <= D and half % 8 == 0, error=ROTARY_DIM, about="rotary_cos"),
+        require(
+            lambda rotary_cos, k: (
+                rotary_cos is None or (2 * rotary_cos.shape[1] <= k.shape[-1] and rotary_cos.shape[1] % 8 == 0)
+            ),
+            error=ROTARY_DIM,
+            about="rotary_cos",
+        ),
         dtype("rotary_seqlens", error=INT32),
         shape("rotary_seqlens", error=ONE_A_SEQUENCE),
     ]
@@ -228,18 +230,23 @@ KVCACHE = Contract(
             about="page_table",
         ),
         any_of(
-            require(lambda q: has_columns(q), about="q"),
-            require(lambda k_cache: has_columns(k_cache), about="k_cache"),
-            require(lambda v_cache: has_columns(v_cache), about="v_cache"),
-            require(lambda qv: has_columns(qv), about="qv"),
+            require(lambda q: q is None or 0 not in q.shape[-2:], about="q"),
+            require(lambda k_cache: k_cache is None or 0 not in k_cache.shape[-2:], about="k_cache"),
+            require(lambda v_cache: 0 not in v_cache.shape[-2:], about="v_cache"),
+            require(lambda qv: qv is None or 0 not in qv.shape[-2:], about="qv"),
             error=EMPTY_HEADS,
         ),
         any_of(
-            require(lambda D: D <= MOST_COLUMNS, about="q"),
-            require(lambda Dv: Dv <= MOST_VALUE_COLUMNS, about="v_cache"),
+            require(lambda q: q is None or q.shape[-1] <= MOST_COLUMNS, about="q"),
+            require(lambda k_cache: k_cache is None or k_cache.shape[-1] <= MOST_COLUMNS, about="k_cache"),
+            require(lambda v_cache: v_cache.shape[-1] <= MOST_VALUE_COLUMNS, about="v_cache"),
             error=HEAD_DIM,
         ),
-        require(lambda H, Hk: H % Hk == 0, error=HEAD_GROUPS, about=("v_cache", "q")),
+        require(
+            lambda q, qv, v_cache: (qv if q is None else q).shape[-2] % v_cache.shape[-2] == 0,
+            error=HEAD_GROUPS,
+            about=("v_cache", "q"),
+        ),
         let(capacity=lambda v_cache, page_table: v_cache.shape[1] * (1 if page_table is None else page_table.shape[1])),
         shape("k_cache", "v_cache", error=CACHE_SHAPE),
         dtype("cache_seqlens", "cache_leftpad", error=INT32),
@@ -330,8 +337,7 @@ VARLEN = Contract(
         require(lambda q: q.is_cuda or not triton_forced(), error=ON_CUDA, about="q"),
         require(lambda page_table: page_table is None, error=PAGE_TABLE_UNUSED, about="page_table"),
         dtype("cu_seqlens_q", "cu_seqlens_k", error=INT32),
-        let(packed=lambda cu_seqlens_q: cu_seqlens_q is not None),
-        require(lambda q, packed: has_axes(q, packed), error=QUERY_RANK, about="q"),
+        require(lambda q, cu_seqlens_q: q.ndim == (4 if cu_seqlens_q is None else 3), error=QUERY_RANK, about="q"),
         any_of(
             require(lambda k, cu_seqlens_k: has_axes(k, cu_seqlens_k is not None), about="k"),
             require(lambda v, cu_seqlens_k: has_axes(v, cu_seqlens_k is not None), about="v"),
@@ -349,17 +355,17 @@ VARLEN = Contract(
             error=SEQUENCE_COUNT,
         ),
         any_of(
-            require(lambda q: has_columns(q), about="q"),
-            require(lambda k: has_columns(k), about="k"),
-            require(lambda v: has_columns(v), about="v"),
+            require(lambda q: q is None or 0 not in q.shape[-2:], about="q"),
+            require(lambda k: 0 not in k.shape[-2:], about="k"),
+            require(lambda v: 0 not in v.shape[-2:], about="v"),
             error=EMPTY_HEADS,
         ),
         any_of(
-            require(lambda D: D <= MOST_COLUMNS, about="q"),
-            require(lambda Dv: Dv <= MOST_VALUE_COLUMNS, about="v"),
+            require(lambda q: q.shape[-1] <= MOST_COLUMNS, about="q"),
+            require(lambda v: v.shape[-1] <= MOST_VALUE_COLUMNS, about="v"),
             error=HEAD_DIM,
         ),
-        require(lambda H, Hk: H % Hk == 0, error=HEAD_GROUPS, about=("k", "q")),
+        require(lambda q, v: q.shape[-2] % v.shape[-2] == 0, error=HEAD_GROUPS, about=("v", "q")),
         shape("k", "v", error=KEY_SHAPE),
         dtype("seqused_q", "seqused_k", error=INT32),
         shape("seqused_q", "seqused_k", error=ONE_A_SEQUENCE),

@@ -65,6 +65,13 @@ def _clause(clause: Form, form: Form) -> str | None:
         return None if None in sizes or _optional(names, parameters) else " == ".join(str(s) for s in sizes)
     if kind == "present":
         return _all([f"{n} is not None" for n in names])
+    if kind == "together":
+        return _all([f"({names[0]} is None) == ({n} is None)" for n in names[1:]])
+    if kind == "needs":
+        given = _all([f"{n} is not None" for n in names[1:]])
+        return f"{names[0]} is None or {given if len(names) == 2 else f'({given})'}"
+    if kind == "exclusive":
+        return f"({', '.join(names)}).count(None) >= {len(names) - 1}"
     return _all_of(kind, clause, names, parameters, form)
 
 
