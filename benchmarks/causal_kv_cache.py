@@ -235,7 +235,8 @@ def main():
                 "heads": options.heads,
                 "dim": options.dim,
                 "dtype": options.dtype,
-                "default_headroom": rolling.spare_slots(torch.empty(1, 1000, 1, 1, device="meta")) / 1000,
+                "default_headroom": rolling.spare_slots(torch.empty(1, 1000, 1, 1, device="meta"), 0) / 1000,
+                "default_headroom_sink": rolling.spare_slots(torch.empty(1, 1000, 1, 1, device="meta"), 1) / 1000,
                 "rows": rows,
             }
             pathlib.Path(options.out).write_text(as_json(report))

@@ -93,13 +93,8 @@ class Write(NamedTuple):
 
     @property
     def in_range(self) -> bool:
-        """Whether the chunk lies inside the buffer."""
-        return self.start >= 0 and self.end <= self.capacity
-
-    @property
-    def appends(self) -> bool:
-        """Whether the chunk brings positions that the cache has not seen."""
-        return self.global_end > self.previous_global
+        """Whether the chunk lies inside the buffer, and its end is a position that the index tensors can hold."""
+        return self.start >= 0 and self.end <= self.capacity and self.chunk_end < 2**63
 
     @property
     def kept(self) -> int:

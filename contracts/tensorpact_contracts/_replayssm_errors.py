@@ -141,7 +141,7 @@ LOWER_BOUND = _documented(
 EXPANDED = _documented(
     "written-tensor-expanded",
     ValueError,
-    "A tensor that is written needs memory for each of its elements; an axis has stride 0 in: {names}.",
+    "A tensor that is written needs memory for each of its elements; several share an address in: {names}.",
 )
 OUT_OVERLAP = _documented(
     "out-overlaps", ValueError, "`out` must have memory of its own; it shares some with: {names}."

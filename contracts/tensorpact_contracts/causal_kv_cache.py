@@ -7,7 +7,7 @@ update then follows, so that a refused call leaves buffers, ends and pin as they
 from torch import Tensor
 
 from tensorpact import Contract, DocumentedError
-from tensorpact._overlap import shares_bytes
+from tensorpact._overlap import overlaps_itself, shares_bytes
 from tensorpact.clauses import Clause, any_of, dtype, let, require, same_device, same_dtype, shape
 from tensorpact.clauses import rank as rank_of
 
@@ -129,11 +129,6 @@ def _apart(self: CacheState, key: Tensor, value: Tensor) -> bool:
     return not any(shares_bytes(buffer, part) for buffer in self.written_memory for part in (key, value))
 
 
-def _overlaps_itself(tensor: Tensor) -> bool:
-    """Whether an axis of stride 0 puts several elements at one address."""
-    return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-
-
 def index_clause() -> Clause:
     """Each end is one int64, and neither is the other: they part at the first eviction."""
     return any_of(
@@ -160,7 +155,7 @@ def _state() -> list[Clause]:
     return [
         require(lambda self: self.cache_size == self.k.shape[1], error=CACHE_SIZE),
         require(
-            lambda self: not (_overlaps_itself(self.k) or _overlaps_itself(self.v) or shares_bytes(self.k, self.v)),
+            lambda self: not (overlaps_itself(self.k) or overlaps_itself(self.v) or shares_bytes(self.k, self.v)),
             error=OVERLAPPING,
         ),
         index_clause(),

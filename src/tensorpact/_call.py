@@ -9,9 +9,10 @@ from ._annotations import TensorForm, array_dtype
 from ._dims import Dim, DimKind
 from ._errors import ContractDefinitionError
 from ._fitting import Size, broadcastable, fits, form_fits, has_no_sizes, is_array, is_one, is_sharded
+from ._overlap import overlaps_itself
 from ._terms import Axis, Obligation, Terms
 from ._types import describe_hint
-from ._verdicts import Broken, Status, Unknown, odd_tensor, scalar_text, unequal_dtype
+from ._verdicts import Broken, Status, Unknown, class_text, odd_tensor, scalar_text, unequal_dtype
 from ._wording import axes_text, axis_text, rank_text, sizes_text
 from .constraints import OneOf, SameDtype, has_strides
 
@@ -242,7 +243,7 @@ class Call:
         item = checks.other.wrong_item(value) if checks.other is not None else None
         if item is not None:
             suffix, hint, found = item
-            shown = f"{type(found).__name__}{scalar_text(found)}"
+            shown = class_text(found) + scalar_text(found)
             text = f"{parameter.name}{suffix}: expected {describe_hint(hint)}, got {shown}"
             return Broken((parameter.name,), text, TypeError)
         wanted: list[str] = []
@@ -254,7 +255,7 @@ class Call:
             wanted.append(describe_hint(parameter.other))
         if parameter.optional:
             wanted.append("None")
-        got = "None" if value is None else f"{type(value).__name__}"
+        got = "None" if value is None else class_text(value)
         if parameter.tensor is None:
             got += scalar_text(value)
         return Broken((parameter.name,), f"{parameter.name}: expected {' or '.join(wanted)}, got {got}", TypeError)
@@ -280,10 +281,13 @@ class Call:
             return None
         if not has_strides(tensor):
             return Broken((name,), f"{name}: is written, but its layout {tensor.layout} has no strides")
+        if not overlaps_itself(tensor):
+            return None
         for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
             if size > 1 and stride == 0:
                 return Broken((name,), f"{name}: is written, but axis {axis} of size {size} has stride 0", axis=axis)
-        return None
+        layout = f"sizes {list(tensor.shape)} and strides {list(tensor.stride())}"
+        return Broken((name,), f"{name}: is written, but elements of it share memory: {layout}")
 
     def _axis(self, obligation: Obligation, shape: tuple[int, ...]) -> Status:
         parameter, spec = obligation.parameter, obligation.parameter.tensor

@@ -1,8 +1,13 @@
-"""Whether tensors share memory: by address ranges, and by rows where those of several tensors take turns."""
+"""Whether tensors share memory: by address ranges, by rows that take turns, and a tensor with itself by its strides."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+
+#: Steps of the search whether a tensor overlaps itself; views of a model take a handful.
+_STEPS = 4096
 
 
 def shares_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -22,6 +27,55 @@ def shares_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     distance = other.data_ptr() - one.data_ptr()
     return -theirs < distance < ours and not _take_turns(one, other, distance)
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether several elements of a tensor lie at one address; sizes that a tracer does not know count as apart.
+
+    Args:
+        tensor: A tensor with strides.
+    """
+    axes = [(s, n - 1) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1]
+    if any(type(s) is not int or type(last) is not int for s, last in axes):
+        return False
+    if any(last < 0 for _, last in axes):
+        return False
+    axes.sort()
+    if axes and not axes[0][0]:
+        return True
+    reaches = [0]
+    for stride, last in axes:
+        reaches.append(reaches[-1] + stride * last)
+    # Almost every view: each step clears all that the smaller steps reach.
+    if all(stride > reach for (stride, _), reach in zip(axes, reaches, strict=False)):
+        return False
+    return _meets(axes, reaches, 0, False, [_STEPS])
+
+
+def _meets(axes: Sequence[tuple[int, int]], reaches: Sequence[int], sum_: int, moved: bool, left: list[int]) -> bool:
+    """Whether the axes can bring a sum of strides back to 0 by a move that is not nothing.
+
+    Args:
+        axes: Stride and last index of each axis, the smallest stride first; the last is decided next.
+        reaches: For each number of axes, how far they reach together.
+        sum_: What the larger strides have come to.
+        moved: Whether one of them moves.
+        left: How many more steps the search may take, as its only item; when none are left the tensor counts as
+            overlapping.
+    """
+    left[0] -= 1
+    if left[0] < 0 or not axes:
+        return left[0] < 0 or moved
+    stride, last = axes[-1]
+    rest, reach = axes[:-1], reaches[len(axes) - 1]
+    if sum_ % math.gcd(*(s for s, _ in axes)):
+        return False
+    # By symmetry the first axis that moves does so to the right.
+    least = max(-last if moved else 0, -((sum_ + reach) // stride))
+    most = min(last, (reach - sum_) // stride)
+    return any(
+        _meets(rest, reaches, sum_ + step * stride, moved or step != 0, left) for step in range(most, least - 1, -1)
+    )
 
 
 def byte_length(value: Any) -> int:

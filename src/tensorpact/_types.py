@@ -24,11 +24,9 @@ def is_int(value: Any) -> bool:
 
 
 def is_float(value: Any) -> bool:
-    """Whether a value fits the hint ``float``: a Python or NumPy float or a Python int, never a bool."""
-    if isinstance(value, float):
+    """Whether a value fits the hint ``float``: a float or an integer, Python's or NumPy's, never a bool."""
+    if isinstance(value, float) or is_int(value):
         return True
-    if isinstance(value, int):
-        return not isinstance(value, bool)
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.floating)
 

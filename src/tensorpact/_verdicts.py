@@ -40,6 +40,13 @@ class Unknown:
 Status = Broken | Unknown | None
 
 
+def class_text(value: Any) -> str:
+    """The name of a value's class; numpy's scalars with the name of their package, since one is called ``bool``."""
+    kind: type[Any] = type(value)
+    package = kind.__module__.partition(".")[0]
+    return f"numpy.{kind.__name__}" if package == "numpy" else kind.__name__
+
+
 def scalar_text(value: Any) -> str:
     """A scalar behind the name of its class; nothing for any other value."""
     if not isinstance(value, (bool, int, float, str)):

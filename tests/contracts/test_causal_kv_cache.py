@@ -104,6 +104,8 @@ PUBLIC = [
         documented.WRITE_RANGE,
         RANGE.format("grown", -7, 5, 4, 4, 8, 12, -7, 5),
     ),
+    case("2-end-beyond-int64", lambda: cache(4, ends=(2**63 - 2, 4)), chunk(2, 2**63 - 2), documented.WRITE_RANGE,
+         RANGE.format(NAME, 2, 4, 2**63 - 2, 4, 4, 2, 2**63 - 2, 2**63)),
     case("4-recent-window", cache, chunk(2, 9, recent_window_tokens=-1), documented.RECENT_WINDOW,
          "recent_window_tokens must be non-negative or None"),
 ]  # fmt: skip

@@ -266,7 +266,7 @@ SLOTS = "Rings must have one row for each of the 5 slots of `initial_state`; of 
 ACTIVATIONS = "`mixed_qkv`, `a`, `b` and `out` are fp32, bf16 or fp16; of another dtype: "
 GATES = "`A_log` and `dt_bias` are fp64, fp32, bf16 or fp16; of another dtype: "
 RINGS = "`d_cache` and `k_cache` share one dtype, fp32, bf16 or fp16 (got "
-STRIDE = "A tensor that is written needs memory for each of its elements; an axis has stride 0 in: "
+STRIDE = "A tensor that is written needs memory for each of its elements; several share an address in: "
 OUT = "`out` must have memory of its own; it shares some with: "
 POOLS = "State and rings must share no memory with one another or an input; overlapped by one of them: "
 

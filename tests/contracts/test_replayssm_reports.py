@@ -54,7 +54,7 @@ REFUSED = {
     ),
     "R23": (
         documented.EXPANDED,
-        "A tensor that is written needs memory for each of its elements; an axis has stride 0 in: initial_state.",
+        "A tensor that is written needs memory for each of its elements; several share an address in: initial_state.",
         {"initial_state": T(1, 2, 32, 16).expand(6, 2, 32, 16)},
     ),
     "sglang-29678-slots-of-the-largest-batch": (

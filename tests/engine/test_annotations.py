@@ -230,3 +230,18 @@ def test_validators_do_not_let_a_bool_pass_for_an_int(modes: Any) -> None:
     assert modes(f, 3) == "reached"
     modes.rejects(f, 0)
     modes.rejects(f, True)
+
+
+class TestNumpyScalars:
+    """Numbers of NumPy where the annotation asks for Python's."""
+
+    def test_what_fits(self, modes: Any) -> None:
+        @contract
+        def f(x: Float[Tensor, " d"], n: int = 1, scale: float | None = None, flag: bool = False) -> None: ...
+
+        x = torch.zeros(2)
+        for scale in (np.float32(0.5), np.float64(0.5), np.int64(2), np.uint8(2)):
+            modes.accepts(f, x, np.int64(3), scale)
+        assert str(modes.rejects(f, x, 1, np.True_)) == "scale: expected float or None, got numpy.bool"
+        assert str(modes.rejects(f, x, np.float32(1))) == "n: expected int, got numpy.float32"
+        assert str(modes.rejects(f, x, 1, 1.0, np.True_)) == "flag: expected bool, got numpy.bool"

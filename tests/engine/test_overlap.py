@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tensorpact import Contract, ContractViolation, contract
-from tensorpact._overlap import shares_bytes
+from tensorpact._overlap import overlaps_itself, shares_bytes
 from tensorpact.clauses import no_overlap
 
 
@@ -52,6 +52,30 @@ def test_no_shared_byte_is_overlooked():
                 told += not shares_bytes(one, other)
     assert told > 100
     assert told / meeting > 0.6
+
+
+def test_a_tensor_overlaps_itself_where_two_elements_have_one_address():
+    rng = random.Random(1)
+    buffer = torch.zeros(256, dtype=torch.uint8)
+    overlapping = apart = 0
+    for _ in range(4000):
+        view = random_view(buffer, rng)
+        repeats = view.numel() * view.element_size() > len(bytes_of(view))
+        assert overlaps_itself(view) == repeats, (view.shape, view.stride())
+        overlapping += repeats
+        apart += not repeats and not view.is_contiguous()
+    assert min(overlapping, apart) > 500
+
+
+def test_steps_that_do_not_nest_may_be_apart():
+    numbers = torch.zeros(2_000_000)
+    assert not overlaps_itself(numbers.as_strided((2, 3), (3, 2)))
+    assert not overlaps_itself(numbers.as_strided((999, 1000), (1000, 999)))
+    assert overlaps_itself(numbers.as_strided((1000, 1001), (1000, 999)))
+    assert overlaps_itself(numbers.unfold(0, 4, 2))
+    assert not overlaps_itself(numbers.as_strided((0, 3), (0, 0)))
+    # A search that would not end soon counts as overlapping.
+    assert overlaps_itself(numbers.as_strided((50, 50, 50, 50), (4001, 4003, 4007, 4013)))
 
 
 def test_fields_of_a_page_share_nothing():

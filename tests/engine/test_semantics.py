@@ -311,6 +311,10 @@ class TestAdditions:
         assert str(raised) == "out: is written, but axis 1 of size 4 has stride 0"
         modes.accepts(entry, T(3, 1).expand(3, 1))
         modes.accepts(entry, T(1, 4).expand(1, 4))
+        modes.accepts(entry, T(3, 0).expand(3, 0))
+        raised = modes.rejects(entry, T(12).as_strided((3, 4), (2, 1)))
+        assert str(raised) == "out: is written, but elements of it share memory: sizes [3, 4] and strides [2, 1]"
+        modes.accepts(entry, T(12).as_strided((2, 3), (3, 2)))
 
     def test_written_tensors_must_not_overlap_one_another(self, modes: Any) -> None:
         @with_clauses(mutates=("a", "b"))

@@ -197,9 +197,12 @@ def test_buffers_that_are_exchanged_are_the_ones_that_are_written():
     assert shown(step(cache, [6.0] * 2, 10)) == [5, 5, 6, 6]
 
 
-def test_without_memory_for_headroom_the_tokens_move_in_place(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_without_memory_for_headroom_the_tokens_move_in_place(error: RuntimeError, monkeypatch: pytest.MonkeyPatch):
     def full(*_: Any) -> Any:
-        raise torch.OutOfMemoryError
+        raise error
 
     monkeypatch.setattr(rolling, "allocate", full)
     cache, asked = made(4), made(4, headroom=4)
@@ -207,9 +210,28 @@ def test_without_memory_for_headroom_the_tokens_move_in_place(monkeypatch: pytes
         step(some, [1.0, 2.0, 3.0, 4.0], 0)
     assert shown(step(cache, [5.0], 4)) == [2, 3, 4, 5]
     before = slots(asked)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(RuntimeError, match=str(error)):
         step(asked, [5.0], 4)
     assert (slots(asked), ends(asked)) == (before, (4, 4))
+
+
+def test_what_is_allocated_in_inference_mode_serves_outside_of_it():
+    evicting, growing = made(2), made(2, allow_growth=True)
+    for cache in (evicting, growing):
+        step(cache, [1.0, 2.0], 0)
+        with torch.inference_mode():
+            step(cache, [3.0, 4.0], 2)
+        step(cache, [5.0, 6.0], 4)
+    assert (slots(evicting), slots(growing)[:6]) == ([5, 6], [1, 2, 3, 4, 5, 6])
+
+
+@pytest.mark.parametrize(("settings", "spare"), [({}, 6), ({"sink_tokens": 1}, 12), ({"headroom": 3}, 3)])
+def test_spare_slots(settings: dict[str, int], spare: int):
+    cache = made(6, **settings)
+    for start in range(0, 8, 2):
+        step(cache, [1.0, 2.0], start)
+    store, _ = cache.written_memory
+    assert store.shape[1] == 6 + spare
 
 
 @pytest.mark.parametrize("width", [1, 2, 7])

@@ -40,7 +40,7 @@ class CausalSelfAttentionKVCache:
         headroom: Spare slots, with which an eviction moves a window and not the tokens. They are allocated at the
             first eviction of a call with all heads; from then on ``k`` and ``v`` are windows over that storage, and a
             new window after every eviction. 0 keeps the buffers for good, which a captured CUDA graph needs. None
-            takes as many as there are slots, or none where memory is short.
+            takes as many as there are slots, twice as many under a sink, or none where memory is short.
     """
 
     k: Float[Tensor, "B S Hc D"]
@@ -226,12 +226,13 @@ class CausalSelfAttentionKVCache:
         """Evict by moving the window; false where there are no spare slots to move it over."""
         storage = self._current_storage()
         if storage is None:
-            spare = rolling.spare_slots(self.k) if self.headroom is None else self.headroom
+            spare = rolling.spare_slots(self.k, write.sink) if self.headroom is None else self.headroom
             if not spare:
                 return False
             try:
                 storage = rolling.allocate(self.k, self.v, spare)
-            except torch.OutOfMemoryError:
+            except RuntimeError:
+                # Short memory: torch.OutOfMemoryError on a GPU, a plain RuntimeError of the allocator on a CPU.
                 if self.headroom is not None:
                     raise
                 return False

@@ -50,9 +50,9 @@ def allocate(k: Tensor, v: Tensor, spare: int) -> Storage:
     """Storage for buffers like these with spare slots behind them; nothing is copied yet.
 
     Raises:
-        torch.OutOfMemoryError: There is no room for it.
+        RuntimeError: There is no room for it; on a GPU it is ``torch.OutOfMemoryError``.
     """
-    k_store, v_store = (t.new_empty((t.shape[0], t.shape[1] + spare, *t.shape[2:])) for t in (k, v))
+    k_store, v_store = (_empty(t, t.shape[1] + spare) for t in (k, v))
     return Storage(k_store, v_store, 0, k, v)
 
 
@@ -183,12 +183,25 @@ def _move(buffer: Tensor, source: int, target: int, tokens: int, shift: int) -> 
 
 def grown(buffer: Tensor, slots: int) -> Tensor:
     """A larger buffer with the same tokens in front and zeros behind them."""
-    larger = torch.empty((buffer.shape[0], slots, *buffer.shape[2:]), dtype=buffer.dtype, device=buffer.device)
+    larger = _empty(buffer, slots)
     larger[:, : buffer.shape[1]].copy_(buffer)
     larger[:, buffer.shape[1] :].zero_()
     return larger
 
 
-def spare_slots(k: Tensor) -> int:
-    """Spare slots for a cache that does not say: enough for an update to move less than twice its chunk."""
-    return k.shape[1]
+def _empty(buffer: Tensor, slots: int) -> Tensor:
+    # What is allocated in inference mode could be written there only, and a cache outlives the call.
+    with torch.inference_mode(mode=False):
+        return torch.empty((buffer.shape[0], slots, *buffer.shape[2:]), dtype=buffer.dtype, device=buffer.device)
+
+
+def spare_slots(k: Tensor, sink: int) -> int:
+    """Spare slots for a cache that does not say: enough for an update to write at most twice its chunk.
+
+    A sink of up to half a chunk is paid for by a window that goes back half as often.
+
+    Args:
+        k: Keys.
+        sink: Slots at the front that every eviction carries along.
+    """
+    return k.shape[1] * (2 if sink else 1)

@@ -8,7 +8,7 @@ import torch
 from tensorpact._annotations import Parameter, array_dtype
 from tensorpact._dims import Dim
 from tensorpact._fitting import form_fits, is_array
-from tensorpact._overlap import byte_length, shares_bytes
+from tensorpact._overlap import byte_length, overlaps_itself, shares_bytes
 from tensorpact.constraints import OneOf, has_strides
 
 #: So many sets of addresses are kept for a signature: the layers of a model, in a few batches.
@@ -143,6 +143,11 @@ def still_apart(pairs: tuple[tuple[int, int], ...], reach: Reach, *values: Any) 
 
 
 def writable(tensor: Any) -> bool:
-    return has_strides(tensor) and all(
-        size <= 1 or stride != 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
+    if not has_strides(tensor):
+        return False
+    if torch.compiler.is_compiling():
+        # Sizes may be symbols, of which the search would ask far too much.
+        return not tensor.numel() or all(
+            size <= 1 or stride != 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+    return not overlaps_itself(tensor)

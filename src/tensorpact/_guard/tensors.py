@@ -56,7 +56,7 @@ def write_tensor(w: Writer, parameter: Parameter) -> None:
             w.test(_constraint_text(w, parameter, constraint, i))
     if name in w.terms.contract.mutates:
         stays = w.value("writable", writable)
-        w.test(f"(0 not in {w.var(name)}.stride() or {stays}({w.var(name)}))")
+        w.test(f"({w.var(name)}.is_contiguous() or {stays}({w.var(name)}))")
 
 
 def write_unremembered(w: Writer, parameter: Parameter) -> None:

@@ -1,0 +1,152 @@
+"""Questions that the contracts of flash attention ask about numbers on the host and about groups of arguments."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, cast
+
+from torch import Tensor
+
+from ._values import fits_float
+
+
+def rotary_rows(tokens: tuple[int, ...], k: Tensor, lengths: Any, seqlens: Tensor | None, boundaries: Any) -> int:
+    """Rows of the rotary table that a call reads for certain, as far as shapes and ints tell.
+
+    Args:
+        tokens: Token axes of the queries.
+        k: New keys.
+        lengths: Tokens in the cache before the call.
+        seqlens: First positions, in place of ``lengths``.
+        boundaries: Boundaries of packed queries, or None.
+    """
+    first = lengths if seqlens is None and lengths is not None and not isinstance(lengths, Tensor) else 0
+    counted = k.shape[1] if k.ndim == 4 and k.shape[0] else 0
+    # One query at least stands at the first position; whether others count up depends on the mask.
+    queried = 1 if boundaries is None and len(tokens) == 2 and tokens[0] and tokens[1] else 0
+    return first + max(counted, queried)
+
+
+def keys_of(k: Tensor | None, lengths: Any, leftpad: Tensor | None, capacity: int) -> int | None:
+    """Keys of every sequence once new ones are appended, or None where the host does not know them.
+
+    Args:
+        k: New keys.
+        lengths: Tokens in the cache before the call.
+        leftpad: Slots in front of the first token.
+        capacity: Slots of one row.
+    """
+    if leftpad is not None or isinstance(lengths, Tensor) or (k is not None and k.ndim != 4):
+        return None
+    return (capacity if lengths is None else lengths) + (0 if k is None else k.shape[1])
+
+
+def chunk_fits(
+    tokens: tuple[int, ...],
+    k: Tensor | None,
+    lengths: Any,
+    leftpad: Tensor | None,
+    capacity: int,
+    attention_chunk: int | None,
+) -> bool:
+    """Whether no query stands before the first key of a chunked call, as far as the host knows.
+
+    Args:
+        tokens: Token axes of the queries.
+        k: New keys.
+        lengths: Tokens in the cache before the call.
+        leftpad: Slots in front of the first token.
+        capacity: Slots of one row.
+        attention_chunk: Length of a chunk, or nothing.
+    """
+    if not attention_chunk or len(tokens) != 2:
+        return True
+    keys = keys_of(k, lengths, leftpad, capacity)
+    return keys is None or keys >= tokens[1]
+
+
+def length_fits(lengths: Any, k: Tensor | None, capacity: int) -> bool:
+    """Whether a length that is one number leaves the new tokens within a row.
+
+    Args:
+        lengths: Tokens in the cache before the call.
+        k: New keys.
+        capacity: Slots of one row.
+    """
+    if lengths is None or isinstance(lengths, Tensor):
+        return True
+    return 0 <= lengths <= capacity - (k.shape[1] if k is not None and k.ndim == 4 else 0)
+
+
+def new_tokens_fit(k: Tensor, capacity: int, B: int) -> bool:
+    """Whether new tokens find slots in the longest rows there could be.
+
+    Args:
+        k: New keys.
+        capacity: Slots of one row.
+        B: Sequences of the call.
+    """
+    return k.shape[1] <= capacity if k.ndim == 4 else k.shape[0] <= B * capacity
+
+
+def is_window(window_size: Any) -> bool:
+    """Whether a window is two integers, each -1 or a number of keys.
+
+    Args:
+        window_size: What the caller gave for one.
+    """
+    if not isinstance(window_size, Sequence) or isinstance(window_size, str | bytes):
+        return False
+    sides = cast("Sequence[Any]", window_size)
+    return len(sides) == 2 and all(_is_side(side) for side in sides)
+
+
+def _is_side(side: Any) -> bool:
+    return (type(side) is int or (isinstance(side, Integral) and not isinstance(side, bool))) and side >= -1
+
+
+def is_scale(softmax_scale: float | None) -> bool:
+    """Whether a scale is left out, or finite and above 0.
+
+    Args:
+        softmax_scale: Factor on the scores.
+    """
+    return softmax_scale is None or (softmax_scale > 0 and fits_float(softmax_scale))
+
+
+def is_cap(softcap: float) -> bool:
+    """Whether a cap is off, or finite and above 0.
+
+    Args:
+        softcap: Bound that scores bend towards.
+    """
+    return softcap >= 0 and fits_float(softcap)
+
+
+def has_columns(tensor: Tensor | None) -> bool:
+    """Whether there is a head with a column.
+
+    Args:
+        tensor: Heads and columns on its last two axes.
+    """
+    return tensor is None or 0 not in tensor.shape[-2:]
+
+
+def has_axes(tensor: Tensor | None, packed: bool) -> bool:
+    """Whether tokens lie on one axis where they are packed, and on two where they are not.
+
+    Args:
+        tensor: Tokens in front, heads and columns behind.
+        packed: Whether there are boundaries.
+    """
+    return tensor is None or tensor.ndim == (3 if packed else 4)
+
+
+def holds_batch(tensor: Tensor | None, packed: bool, B: int) -> bool:
+    """Whether new tokens lie as they should and belong to this many sequences.
+
+    Args:
+        tensor: Tokens in front, heads and columns behind.
+        packed: Whether there are boundaries, which then say how many sequences there are.
+        B: Sequences of the call.
+    """
+    return tensor is None or (has_axes(tensor, packed) and (packed or tensor.shape[0] == B))
