@@ -184,8 +184,9 @@ def appended_packed_to_rows():
 @case
 def chunks():
     for causal in (False, True):
-        arguments = paged(8, 5, queries=5) | {"cache_seqlens": ints(37, 5, 40), "cache_leftpad": ints(3, 0, 16)}
-        cached(only_used(arguments | {"attention_chunk": 9, "causal": causal}), splits=(2,))
+        arguments = paged(8, 5, heads=2, queries=5) | {"cache_seqlens": ints(37, 5, 40)}
+        arguments |= {"cache_leftpad": ints(3, 0, 16), "attention_chunk": 9, "causal": causal}
+        cached(only_used(arguments), splits=(2,))
 
 
 @case
@@ -228,17 +229,18 @@ def what_does_not_exist_is_hidden():
 
 @case
 def long_queries():
-    for window in ((-1, -1), (-1, 0), (20, 3)):
-        arguments = paged(16, 4, queries=30) | {"cache_seqlens": ints(64, 33, 47), "window_size": window}
-        cached(only_used(arguments), splits=(1,))
-    cached(only_used(arguments | {"cache_leftpad": ints(1, 17, 0)}), splits=(2,))
+    # Two tiles of rows, and tiles of keys before, within and behind what every row of them sees.
+    for window, splits in (((-1, 0), 1), ((20, 3), 2)):
+        arguments = paged(16, 4, heads=2, queries=18) | {"cache_seqlens": ints(64, 18, 47), "window_size": window}
+        arguments |= {"cache_leftpad": ints(1, 17, 0)} if splits == 2 else {}
+        cached(only_used(arguments), splits=(splits,))
 
 
 def varlen(**changes):
     return {
-        "q": draw(45, 6, 24),
-        "k": draw(52, 2, 24, seed=1),
-        "v": draw(52, 2, 40, seed=2),
+        "q": draw(45, 2, 24),
+        "k": draw(52, 1, 24, seed=1),
+        "v": draw(52, 1, 40, seed=2),
         "cu_seqlens_q": ints(0, 12, 12, 39, 45),
         "cu_seqlens_k": ints(0, 30, 33, 47, 52),
         "max_seqlen_q": 27,
@@ -249,7 +251,7 @@ def varlen(**changes):
 @case
 def packed_sequences():
     check(launch_varlen, naive_varlen, varlen(causal=True))
-    check(launch_varlen, naive_varlen, varlen(window_size=(4, -1), sinks=draw(6, dtype=torch.bfloat16)), num_splits=2)
+    check(launch_varlen, naive_varlen, varlen(window_size=(4, -1), sinks=draw(2, dtype=torch.bfloat16)), num_splits=2)
     used = varlen(seqused_q=ints(9, 0, 27, 3), seqused_k=ints(30, 2, 0, 4))
     for tensor, begin, lengths in (("k", used["cu_seqlens_k"], used["seqused_k"]),):
         for sequence, length in enumerate(lengths.tolist()):
@@ -259,7 +261,7 @@ def packed_sequences():
 
 @case
 def packed_sequences_go_to_packed_attention():
-    out = draw(45, 6, 40, seed=5)
+    out = draw(45, 2, 40, seed=5)
     got, _ = check(launch_varlen, naive_varlen, varlen(causal=True, out=out), config=None)
     assert got is out
 
