@@ -53,7 +53,7 @@ class Queries:
         """Either of the two, for the leading shape."""
         given = self.qv if self.q is None else self.q
         if given is None:
-            raise RuntimeError("a call without queries")  # noqa: TRY003  the contract has asked for either
+            raise RuntimeError("a call without queries")
         return given
 
     @property

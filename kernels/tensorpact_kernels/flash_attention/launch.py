@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from tensorpact_kernels._launching import on_device
-from tensorpact_kernels.flash_attention import launch_attend
+from tensorpact_kernels.flash_attention import launch_attend, launch_hopper
 from tensorpact_kernels.flash_attention.call import Call, Keys, Queries, Rotary, results
 from tensorpact_kernels.flash_attention.plan import TileConfig, mask_of
 from tensorpact_kernels.packed_attention.launch import packed_attention_triton
 
-Path = Literal["portable", "packed"]
-"""Which kernels run: those of this package, or those of packed attention where a call is one."""
+Path = Literal["portable", "hopper", "packed"]
+"""Which kernels run: Triton's on any device, the one for decode on Hopper, or those of packed attention."""
 
 # What the copy unit writes at a time.
 _PIECE_BYTES = 16
@@ -58,11 +58,12 @@ def launch_kvcache(
     out: Tensor | None = None,
     *,
     config: TileConfig | None = None,
+    path: Path | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Append new tokens to the cache in place, then attend; everything as ``flash_attn_with_kvcache`` has it.
 
     The contract has held, and lengths, tables and row numbers are read on the device. What is only a hint has no
-    effect here; ``config`` is a tile to use instead of the chosen one.
+    effect here; ``config`` is a tile to use instead of the chosen one, and ``path`` forces the kernels.
     """
     queries = Queries(
         None if only_qv else q,
@@ -102,7 +103,7 @@ def launch_kvcache(
     with on_device(result.device):
         if k is not None and v is not None:
             launch_attend.append(keys, k, v, rotary, queries.sequences)
-        launch_attend.attend(call, config)
+        _attend(call, config, path)
     return result if lse is None else (result, lse)
 
 
@@ -187,8 +188,16 @@ def launch_varlen(
             call = Call(
                 queries, keys, result, lse, float(scale), float(softcap), mask, _dense(sinks), None, num_splits,
             )  # fmt: skip
-            launch_attend.attend(call, config)
+            _attend(call, config, path)
     return result if lse is None else (result, lse)
+
+
+def _attend(call: Call, config: TileConfig | None, path: Path | None) -> None:
+    chosen = path or ("hopper" if config is None and launch_hopper.applies(call) else "portable")
+    if chosen == "hopper":
+        launch_hopper.attend(call, config)
+    else:
+        launch_attend.attend(call, config)
 
 
 def _longest(given: Tensor | None, cu_seqlens: Tensor | None, most: int | None) -> int:
