@@ -247,6 +247,63 @@ def packed_designs() -> str | None:
     return table(["shape", "cut", "ms", "TFLOP/s"], rows, words=2)
 
 
+def by_name(report: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Group timed rows by the name of their shape, each group by candidate."""
+    shapes: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in report["rows"]:
+        if "ms" in row:
+            shapes.setdefault(row["name"], {})[row["candidate"]] = row
+    return shapes
+
+
+def kvcache() -> str | None:
+    """Return the table of attention with a cache: ours beside torch on a contiguous cache and the public kernel."""
+    report = figures("flash_kvcache")
+    if report is None:
+        return None
+    rows = []
+    for name, group in by_name(report).items():
+        ours, dense = group["ours"], group.get("torch, contiguous")
+        public = [row for label, row in group.items() if label.startswith("public")]
+        best = min(public, key=lambda row: row["ms"]) if public else None
+        rows.append(
+            [
+                name,
+                f"{1e3 * ours['ms']:.1f}",
+                f"**{ours['tb_s']:.2f}**",
+                f"{ours['tb_s'] / report['ceilings']['copy_tb_s']:.0%}",
+                f"{ours['tflop_s']:.0f}",
+                f"{1e3 * group['portable']['ms']:.1f}" if "portable" in group else "–",
+                f"{1e3 * dense['ms']:.1f}" if dense else "–",
+                f"{dense['ms'] / ours['ms']:.2f} ×" if dense else "–",
+                f"{1e3 * best['ms']:.1f}" if best else "–",
+                f"{best['ms'] / ours['ms']:.2f} ×" if best else "–",
+            ]
+        )
+    head = ["shape", "µs", "TB/s", "of the copy", "TFLOP/s", "portable, µs", "torch, contiguous", "over torch"]
+    found = report["ceilings"]
+    line = (
+        f"{report['card']}, torch {report['torch']}, triton {report['triton']}, {report['date'][:10]}. "
+        f"In the same run: copy {found['copy_tb_s']:.2f} TB/s, "
+        f"matrix product {found['matmul_tflop_s']:.0f} TFLOP/s.\n\n"
+    )
+    return line + table([*head, "public Triton, best", "over public"], rows)
+
+
+def kvcache_designs() -> str | None:
+    """Return what each other cut of the kernels for a cache gave."""
+    report = figures("flash_kvcache")
+    if report is None:
+        return None
+    rows = [
+        [name, label, f"{1e3 * row['ms']:.1f}", f"{row['tb_s']:.2f}", f"{row['tflop_s']:.0f}"]
+        for name, group in by_name(report).items()
+        for label, row in group.items()
+        if label.startswith(("hopper", "portable ", "ours,"))
+    ]
+    return table(["shape", "cut", "µs", "TB/s", "TFLOP/s"], rows, words=2)
+
+
 def overhead(name: str) -> str | None:
     """Return the tables of what checking costs on one machine."""
     report = figures(name)
@@ -384,6 +441,8 @@ TABLES = {
     "causal-kv-cache-cpu": lambda: causal_cache("causal_kv_cache_cpu"),
     "packed-attention": packed,
     "packed-attention-designs": packed_designs,
+    "flash-kvcache": kvcache,
+    "flash-kvcache-designs": kvcache_designs,
     "overhead": lambda: overhead("overhead"),
     "overhead-h200": lambda: overhead("overhead_h200"),
     "memory-designs": memory_designs,

@@ -73,6 +73,7 @@ def packed_attention_triton(
     return_lse: bool = False,
     config: TileConfig | None = None,
     path: Path | None = None,
+    results: tuple[Tensor, Tensor | None] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attend each sequence's queries to the keys of the same sequence; the boundaries are read on the device.
 
@@ -87,13 +88,17 @@ def packed_attention_triton(
         return_lse: Also return the natural log of each softmax denominator, heads first.
         config: Tile to use instead of the chosen one; portable kernel only.
         path: Kernel to use, instead of the best that applies.
+        results: Dense tensors to write the result and, where there is one, the log denominators to, not new ones.
     """
     from tensorpact_kernels.packed_attention import device
 
     tokens, heads, dim = q.shape
     value_dim = v.shape[2]
-    out = torch.empty((tokens, heads, value_dim), dtype=q.dtype, device=q.device)
-    lse = torch.empty((heads, tokens), dtype=torch.float32, device=q.device) if return_lse else None
+    if results is None:
+        out = torch.empty((tokens, heads, value_dim), dtype=q.dtype, device=q.device)
+        lse = torch.empty((heads, tokens), dtype=torch.float32, device=q.device) if return_lse else None
+    else:
+        out, lse = results
     if not tokens:
         return out, lse
     with on_device(q.device):

@@ -1,0 +1,198 @@
+"""Torch side of the Hopper decode kernel: when it applies, how it is cut, and its launch."""
+
+# Gluon has no stubs, and the launch options are no parameters of the kernel.
+# pyright: reportMissingTypeStubs=false, reportCallIssue=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tensorpact_kernels._launching import padded, runs_on_hopper
+from tensorpact_kernels.flash_attention.call import Call
+from tensorpact_kernels.flash_attention.launch_attend import (
+    clear,
+    lse_strides,
+    merge,
+    partials,
+    scales,
+    shares,
+    strides,
+)
+from tensorpact_kernels.flash_attention.plan import TileConfig
+
+MAX_ROWS = 64
+"""Query rows of one key head up to which a call is a decode."""
+
+# The kernel, and what describes tensors to its copy unit.
+_MODULES = ("tensorpact_kernels.flash_attention.device_hopper", "triton.experimental.gluon.nvidia.hopper")
+_PIECE = 8
+_PIECE_BYTES = 16
+_MIN_COLUMNS = 64
+_MIN_PAGE = 8
+_SHARED_BYTES = 227 * 1024
+
+
+def hopper_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bool) -> TileConfig:
+    """Choose the cut: tiles of 64 slots, as many in flight as two programs on a multiprocessor have room for.
+
+    Args:
+        rows: Query rows of one key head, tokens times its heads.
+        head_dim: Columns of queries and keys; 0 where keys are not read.
+        value_dim: Columns of values.
+        value_queries: Whether queries meet values too.
+    """
+    block_m = min(padded(rows), MAX_ROWS)
+    tile = 2 * 64 * (columns(value_dim) + (columns(head_dim) if head_dim else 0))
+    fixed = 2 * block_m * (64 + (columns(head_dim) if head_dim else 0) + (columns(value_dim) if value_queries else 0))
+    for resident in (2, 1):
+        stages = min(4, (_SHARED_BYTES // resident - 2048 - fixed) // tile)
+        if stages >= 2 or (resident == 1 and stages):
+            return TileConfig(block_m, 64, 4, stages, resident)
+    return TileConfig(block_m, 64, 4, 1, 1)
+
+
+def columns(size: int) -> int:
+    """Return the columns that a tile of this head size takes; those behind it are zero."""
+    return max(_MIN_COLUMNS, 1 << (size - 1).bit_length())
+
+
+def runs(tensor: Tensor) -> bool:
+    """Whether the device of a tensor, and the Triton that is there, can run the kernel."""
+    return (
+        tensor.is_cuda
+        and not torch.compiler.is_compiling()
+        and all(runs_on_hopper(module, tensor.device.index) for module in _MODULES)
+    )
+
+
+def applies(call: Call) -> bool:
+    """Whether the Hopper kernel can run this call.
+
+    It is for decode without rotary embedding. Its copy unit wants 16-byte pieces and strides, pages that are a power
+    of two, and torch.compile cannot trace a Gluon kernel.
+
+    Args:
+        call: What to attend to what.
+    """
+    keys, queries = call.keys, call.queries
+    heads, value_dim = call.out.shape[-2:]
+    dims = value_dim, (0 if queries.q is None else queries.q.shape[-1])
+    rows = queries.longest * heads // keys.v.shape[2]
+    caches = [keys.v] if queries.q is None or keys.k is None else [keys.k, keys.v]
+    return (
+        keys.cu_seqlens is None
+        and call.rotary is None
+        and 0 < rows <= MAX_ROWS
+        and (max(dims) <= 256 or (value_dim <= 512 and dims[1] <= 64 and rows <= 16))
+        and (keys.page_table is None or (keys.page >= _MIN_PAGE and not keys.page & (keys.page - 1)))
+        and keys.capacity > 0
+        and keys.v.shape[0] > 0
+        and runs(call.out)
+        and all(_copies_in_pieces(cache) for cache in caches)
+    )
+
+
+def attend(call: Call, config: TileConfig | None = None) -> None:
+    """Launch the decode, the merge of its shares where there are several, and the clearing of unused rows.
+
+    Args:
+        call: What to attend to what.
+        config: Cut to use instead of the chosen one.
+    """
+    from tensorpact_kernels.flash_attention import device_hopper
+
+    queries, keys, mask = call.queries, call.keys, call.mask
+    heads, key_heads, value_dim = call.out.shape[-2], keys.v.shape[2], keys.v.shape[3]
+    head_dim = 0 if queries.q is None else queries.q.shape[-1]
+    group = heads // key_heads
+    rows = queries.longest * group
+    cut = config or hopper_config(rows, head_dim, value_dim, value_queries=queries.qv is not None)
+    tiles = math.ceil(rows / cut.block_m)
+    blocks = queries.sequences * key_heads * tiles
+    splits = shares(call, blocks, cut)
+    partial = partials(call, splits)
+    packed = queries.cu_seqlens is not None
+    box = min(keys.page, cut.block_n) if keys.page_table is not None else cut.block_n
+    v_desc = _described(keys.v, box)
+    scale_in, scale_out = scales(call)
+    if blocks:
+        device_hopper.hopper_decode_kernel[(blocks * splits,)](
+            v_desc if keys.k is None or queries.q is None else _described(keys.k, box),
+            v_desc,
+            queries.q,
+            queries.qv,
+            call.out,
+            call.lse,
+            *partial,
+            call.sinks,
+            queries.cu_seqlens,
+            queries.used,
+            keys.filled if isinstance(keys.filled, Tensor) else None,
+            keys.leftpad,
+            keys.batch_idx,
+            keys.page_table,
+            keys.cu_new,
+            scale_in,
+            scale_out,
+            queries.longest,
+            queries.tokens,
+            0 if isinstance(keys.filled, Tensor) else keys.filled,
+            keys.new,
+            keys.new_tokens,
+            keys.capacity,
+            keys.rows,
+            keys.v.shape[0],
+            max(mask.left, 0),
+            max(mask.right, 0),
+            max(mask.chunk, 1),
+            tiles,
+            splits,
+            *lse_strides(call.lse),
+            *strides(queries.q, packed=packed),
+            *strides(queries.qv, packed=packed),
+            *strides(call.out, packed=packed),
+            *((0, 0) if keys.page_table is None else keys.page_table.stride()),
+            HEADS=heads,
+            GROUP=group,
+            HEAD_DIM=head_dim,
+            VALUE_DIM=value_dim,
+            PAGED=keys.page_table is not None,
+            PAGE=keys.page,
+            LEFT=mask.left >= 0,
+            RIGHT=mask.right >= 0,
+            CHUNKED=mask.chunk > 0,
+            SOFTCAP=call.softcap > 0,
+            SPLIT=splits > 1,
+            BLOCK_M=cut.block_m,
+            BLOCK_N=cut.block_n,
+            BLOCK_D=columns(head_dim) if head_dim else _MIN_COLUMNS,
+            BLOCK_V=columns(value_dim),
+            STAGES=cut.num_stages,
+            num_warps=cut.num_warps,
+        )
+    merge(call, partial, early=True)
+    clear(call)
+
+
+def _described(tensor: Tensor, slots: int) -> Any:
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    sizes, steps = list(tensor.shape), list(tensor.stride())
+    # The stride of an axis of size one has no meaning, but must be a multiple of the piece.
+    steps = [step if size > 1 else _PIECE for size, step in zip(sizes[:3], steps[:3], strict=True)]
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
+    return TensorDescriptor(tensor, sizes, [*steps, 1], [1, slots, 1, columns(sizes[3])], layout)
+
+
+def _copies_in_pieces(tensor: Tensor) -> bool:
+    sizes, steps = tensor.shape, tensor.stride()
+    return (
+        (steps[3] == 1 or sizes[3] == 1)
+        and sizes[3] % _PIECE == 0
+        and tensor.data_ptr() % _PIECE_BYTES == 0
+        and all(size == 1 or (step > 0 and step % _PIECE == 0) for size, step in zip(sizes[:3], steps[:3], strict=True))
+    )
