@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     )
     from ._explain import explain
     from ._modes import backend, enforcement, use_backend
+    from ._values.counts import ValueReport
+    from ._values.modes import value_checks
+    from ._values.polling import poll, synchronize, value_report
     from .integrations import install_import_hook
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "ContractDefinitionError",
     "ContractViolation",
     "DocumentedError",
+    "ValueReport",
     "axis_names",
     "backend",
     "contract",
@@ -37,7 +41,11 @@ __all__ = [
     "explain",
     "install_import_hook",
     "name_axes",
+    "poll",
+    "synchronize",
     "use_backend",
+    "value_checks",
+    "value_report",
 ]
 
 __version__ = "0.1.0"
@@ -56,6 +64,11 @@ _HOMES = {
     "backend": "_modes",
     "enforcement": "_modes",
     "use_backend": "_modes",
+    "ValueReport": "_values.counts",
+    "value_checks": "_values.modes",
+    "poll": "_values.polling",
+    "synchronize": "_values.polling",
+    "value_report": "_values.polling",
 }
 _MODULES = ("clauses", "constraints", "dtypes", "integrations", "testing")
 

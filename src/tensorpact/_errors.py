@@ -70,6 +70,7 @@ class ContractViolation(Exception):
         clause: The broken clause as text, or None where no clause claims what is broken.
         bindings: Dim to :class:`Binding`.
         arguments: Parameter name to :class:`ArgumentInfo`.
+        call_number: Number of the call that an asynchronous check is about; None where the call itself raises.
     """
 
     error: "DocumentedError | None" = None
@@ -77,6 +78,7 @@ class ContractViolation(Exception):
     clause: str | None = None
     bindings: Mapping[str, Binding] = {}
     arguments: Mapping[str, ArgumentInfo] = {}
+    call_number: int | None = None
 
     def __str__(self) -> str:
         # KeyError would show the text as a repr.
