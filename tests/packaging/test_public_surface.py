@@ -41,6 +41,7 @@ SURFACE = {
         "layout",
         "less_than",
         "let",
+        "live",
         "multiple_of",
         "named_axes",
         "needs",

@@ -125,7 +125,7 @@ def sequence_holds(kind: str, numbers: Sequence[int], lower: Any, upper: Any, pa
     if kind == "ends_at":
         return not entries or bool(entries[-1] == lower)
     if kind == "nondecreasing":
-        return all(a <= b for a, b in zip(entries, entries[1:], strict=False))
+        return all(a <= b for a, b in zip(entries, entries[1:], strict=False))  # noqa: RUF007 - Dynamo follows zip
     if padding is not None:
         entries = [n for n in entries if (n >= 0 if padding == "negative" else n != padding)]
     if kind == "distinct":

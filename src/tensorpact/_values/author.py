@@ -87,7 +87,7 @@ def _check_other(terms: "Terms", clause: Values, name: str, label: str, fail: Fa
     parameter = terms.parameters[name]
     _check_dtypes(parameter, False, label, fail)
     axes = _axes(parameter)
-    if axes is None or name == clause.active:
+    if axes is None or (name == clause.decides and isinstance(clause.active, str)):
         if axes is not None and len(axes) != 1:
             fail(f"{label}: offsets lie along one axis, and {name} has {len(axes)}")
         return

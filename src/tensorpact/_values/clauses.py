@@ -62,24 +62,49 @@ class Upto:
         return f"upto({self.lengths!r}" + (f", per={bound_text(self.per)})" if self.per != 1 else ")")
 
 
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Which rows count: those for which another tensor holds no negative number.
+
+    Attributes:
+        rows: Integer tensor with a number for each row.
+    """
+
+    rows: str
+
+    def __str__(self) -> str:
+        return f"live({self.rows!r})"
+
+
+#: Which entries count: those between two offsets, some columns of each row, some rows.
+Active = str | Upto | Live
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Values(Clause):
     """Adds: what the numbers in these tensors are.
 
     Attributes:
         checks: What holds, in the order in which it is looked at.
-        active: Which entries count: those between the first and the last entry of the named offsets, or some columns
-            of each row; all of them where it is None.
+        active: Which entries count: those between the first and the last entry of the named offsets, some columns of
+            each row, or some rows; all of them where it is None.
         padding: Entries that are no numbers to look at.
         plus: What is added to an entry before it is compared: a dim, an int argument or an integer tensor.
         reads: Device types that are read at once, as the CPU is, since the code behind waits for them in any case.
     """
 
     checks: tuple[Check, ...] = ()
-    active: str | Upto | None = None
+    active: Active | None = None
     padding: Padding | None = None
     plus: str | None = None
     reads: tuple[str, ...] = ()
+
+    @property
+    def decides(self) -> str | None:
+        """The parameter that says which entries count."""
+        if isinstance(self.active, Upto):
+            return self.active.lengths
+        return self.active.rows if isinstance(self.active, Live) else self.active
 
     def rules(self) -> Iterator[Rule]:
         """Functions among the bounds."""
@@ -96,14 +121,13 @@ class Values(Clause):
 
     def others(self) -> tuple[str, ...]:
         """Names that the clause reads beside its own, in order."""
-        active = self.active.lengths if isinstance(self.active, Upto) else self.active
         read = [b for b in self.bounds() if isinstance(b, str)]
-        return tuple(dict.fromkeys(n for n in (*read, active, self.plus) if n is not None))
+        return tuple(dict.fromkeys(n for n in (*read, self.decides, self.plus) if n is not None))
 
     def __str__(self) -> str:
         parts = [*(repr(n) for n in self.names), *map(str, self.checks)]
         if self.active is not None:
-            parts.append(f"active={self.active if isinstance(self.active, Upto) else repr(self.active)}")
+            parts.append(f"active={repr(self.active) if isinstance(self.active, str) else self.active}")
         parts += [
             f"{word}={given!r}" for word, given in (("padding", self.padding), ("plus", self.plus)) if given is not None
         ]
@@ -114,7 +138,7 @@ def values(
     *parts: str | Check,
     error: DocumentedError | None = None,
     when: Rule | None = None,
-    active: str | Upto | None = None,
+    active: Active | None = None,
     padding: Padding | None = None,
     plus: str | None = None,
     reads: tuple[str, ...] = (),
@@ -129,7 +153,7 @@ def values(
         error: Raised where a check does not hold.
         when: Condition that limits the clause.
         active: Entries that count: the name of offsets, of which the first and the last say where they begin and end,
-            or :func:`upto`.
+            or :func:`upto`, or :func:`live`.
         padding: Entries with this number, or ``"negative"`` ones, are padding and not looked at.
         plus: Name of what is added to each entry before it is compared.
         reads: Device types that are read like the CPU.
@@ -239,3 +263,12 @@ def upto(lengths: str, per: Bound = 1) -> Upto:
         per: Units in one column.
     """
     return Upto(lengths, _bound("upto", per))
+
+
+def live(rows: str) -> Live:
+    """The rows that are no padding: those for which another tensor holds 0 or more.
+
+    Args:
+        rows: Integer tensor with a number for each row, such as a slot.
+    """
+    return Live(rows)

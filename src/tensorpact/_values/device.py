@@ -19,6 +19,7 @@ RECORD = tl.constexpr(8)
 MAIL = tl.constexpr(16)
 NONE = tl.constexpr(1 << 62)
 PLACES = tl.constexpr(44)
+PLACE_BITS = tl.constexpr((1 << 44) - 1)
 LOWEST = tl.constexpr(-(2**63))
 PAIRS = tl.constexpr(64)
 
@@ -29,6 +30,7 @@ FINITE = tl.constexpr(4)
 SAME_EMPTY = tl.constexpr(5)
 SPAN = tl.constexpr(1)
 COLUMNS = tl.constexpr(2)
+LIVE = tl.constexpr(3)
 NEGATIVE = tl.constexpr(1)
 EXACT = tl.constexpr(2)
 BELOW = tl.constexpr(1)
@@ -124,7 +126,7 @@ def _tell(memory, counters, call, key, value, limit, runs, RING: tl.constexpr):
         record = memory + MAIL + (ticket % RING) * RECORD
         tl.store(record + 0, (call << 16) | tag)
         tl.store(record + 1, ((key >> PLACES) << 16) | tag)
-        tl.store(record + 2, ((key & ((1 << PLACES) - 1)) << 16) | tag)
+        tl.store(record + 2, ((key & PLACE_BITS) << 16) | tag)
         tl.store(record + 3, (((value >> 32) & 0xFFFFFFFF) << 16) | tag)
         tl.store(record + 4, ((value & 0xFFFFFFFF) << 16) | tag)
         tl.store(record + 5, (((limit >> 32) & 0xFFFFFFFF) << 16) | tag)
@@ -161,7 +163,7 @@ def check_values_kernel(memory, counters, table, counter, RING: tl.constexpr, BL
             end = tl.minimum(end, tl.sum(tl.where(ends == 1, offsets, 0), axis=0))
         begin += part * BLOCK
         if again == 1:
-            begin = key & ((1 << PLACES) - 1)
+            begin = key & PLACE_BITS
             end = begin + 1
         found = tl.full((), NONE, tl.int64)
         if (kind == DISTINCT) & (again == 0):
@@ -200,8 +202,9 @@ def check_values_kernel(memory, counters, table, counter, RING: tl.constexpr, BL
                 broken = (values & most) == most
             elif kind == DISTINCT:
                 limits = values
-            if mode == COLUMNS:
-                broken = broken & (columns * per < _of_rows(active_at, active_code, active_step, rows, mask))
+            if mode >= COLUMNS:
+                active = _of_rows(active_at, active_code, active_step, rows, mask)
+                broken = broken & tl.where(mode == LIVE, active >= 0, columns * per < active)
             broken = broken & mask & _counts(entry, padding, sentinel)
             found = tl.minimum(found, tl.min(tl.where(broken, places, NONE), axis=0))
             value = tl.max(tl.where(places == start, values, LOWEST), axis=0)

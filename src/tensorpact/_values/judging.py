@@ -92,7 +92,7 @@ def is_capturing() -> bool:
 
 
 def _why_not(call: Call, clause: Values) -> Unknown | None:
-    """Why a clause cannot be evaluated: a tensor that it reads is none, or has another rank or dtype; a dim is unbound."""
+    """Why a clause cannot be evaluated: one of its tensors is none or of another rank or dtype, or a dim is unbound."""
     names = (*clause.names, *clause.others())
     broken_ones = tuple(_broken(call, names))
     if broken_ones:

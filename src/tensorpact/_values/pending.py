@@ -156,7 +156,7 @@ def waiting() -> bool:
     """Whether a violation is known or has come: one plain load for each device."""
     if _queue:
         return True
-    for box in _box_list:
+    for box in _box_list:  # noqa: SIM110 - a generator costs more than the load
         if box.words[box.at] & 0xFFFF == box.tag:
             return True
     return False

@@ -12,7 +12,7 @@ from torch import Tensor
 #: What a kernel has in the place of no bound.
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 RANGE, ORDER, MULTIPLE, DISTINCT, FINITE, SAME_EMPTY = range(6)
-ALL, SPAN, COLUMNS = range(3)
+ALL, SPAN, COLUMNS, LIVE = range(4)
 KINDS = {
     "nondecreasing": ORDER,
     "multiple_of": MULTIPLE,
@@ -41,8 +41,9 @@ class Row:
         upper_of: An upper bound for each entry of the first axis.
         plus: Added to each entry.
         plus_of: Added to each entry of the first axis.
-        mode: ``ALL`` entries count, those in the ``SPAN`` of some offsets, or the first ``COLUMNS`` of each row.
-        active: Offsets, or lengths.
+        mode: ``ALL`` entries count, those in the ``SPAN`` of some offsets, the first ``COLUMNS`` of each row, or the
+            rows that are ``LIVE``.
+        active: Offsets, lengths, or numbers that are negative for rows of padding.
         per: Units of a length in one column.
         padding: Entries not looked at: ``"negative"`` ones, one number, or None.
         other: The other vector of ``same_empty``.
@@ -239,6 +240,8 @@ def _counts(row: Row, numbers: Tensor, places: Tensor, rows: Tensor, flat: Tenso
     if row.mode == SPAN:
         offsets = _of(row.active, None, places.device)
         return counts & (places >= offsets[0]) & (places < offsets[-1]) if offsets.numel() else counts & False
+    if row.mode == LIVE:
+        return counts & (_of(row.active, rows) >= 0)
     columns = places % max(numbers.shape[-1], 1)
     return counts & (columns * row.per < _of(row.active, rows))
 
@@ -298,5 +301,7 @@ def _is_active(row: Row, place: int) -> bool:
     active: Any = row.active
     if row.mode == SPAN:
         return bool(len(active)) and active[0] <= place < active[-1]
+    if row.mode == LIVE:
+        return _at(active, place // max(math.prod(row.shape[1:]), 1)) >= 0
     line, column = divmod(place, max(row.shape[-1], 1)) if row.shape else (0, place)
     return column * row.per < _at(active, line)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tensorpact._clause import Rule, lambda_parameters
 
-from .clauses import Bound, Check, Upto, Values
-from .rows import ALL, COLUMNS, KINDS, RANGE, SPAN, Breach, Numbers, Row, place_text
+from .clauses import Bound, Check, Live, Upto, Values
+from .rows import ALL, COLUMNS, KINDS, LIVE, RANGE, SPAN, Breach, Numbers, Row, place_text
 
 #: Parameter, dim or let to what it is in this call; None for an absent argument and an unbound dim.
 Scope = Mapping[str, Any]
@@ -114,10 +114,9 @@ def _row(clause: Values, check: Check, numbers: Numbers, scope: Scope, run: Run)
         row.padding = None
     if clause.plus is not None:
         row.plus, row.plus_of = _bound(clause.plus, scope, run)
-    if clause.active is not None:
-        name = clause.active.lengths if isinstance(clause.active, Upto) else clause.active
-        row.active = numbers_of(name, scope)
-        row.mode = COLUMNS if isinstance(clause.active, Upto) else SPAN
+    if clause.decides is not None:
+        row.active = numbers_of(clause.decides, scope)
+        row.mode = COLUMNS if isinstance(clause.active, Upto) else LIVE if isinstance(clause.active, Live) else SPAN
         if isinstance(clause.active, Upto):
             row.per, _ = _bound(clause.active.per, scope, run)
         if row.active is None:
@@ -219,7 +218,7 @@ def _expected(statement: Statement, breach: Breach, scope: Scope, limit: int) ->
         "distinct": "no number twice",
         "finite": "a finite number",
     }
-    return words[kind] if kind in words else f"an empty sequence on both sides or on none, but the other has {limit}"
+    return words.get(kind, f"an empty sequence on both sides or on neither, but the other has {limit} rows")
 
 
 def default_text(statement: Statement, found: Found) -> str:

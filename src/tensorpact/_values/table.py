@@ -11,8 +11,8 @@ words meaning
 15    bits that say which of the two the bound of a row is added to
 16–18 address, width and stride of bounds by row, or of the other vector of ``same_empty``
 19–21 the same for what is added by row
-22–24 the same for offsets or lengths
-25,26 whether they are offsets or lengths; units of a length in one column
+22–24 the same for what says which entries count: offsets, lengths, numbers of rows
+25,26 which of them it is; units of a length in one column
 27,28 what marks padding, and the number that does
 29    what is added to every entry
 31    the first place that is looked at
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .rows import ALL, COLUMNS, DISTINCT, FINITE, HIGHEST, LOWEST, SPAN, Numbers, Row
+from .rows import ALL, COLUMNS, DISTINCT, FINITE, LIVE, LOWEST, SPAN, Numbers, Row
 
 WORDS = 32
 _WIDTHS = {torch.int32: 0, torch.int64: 1, torch.int16: 2, torch.int8: 3, torch.uint8: 4, torch.bool: 4}
@@ -134,7 +134,7 @@ def _encoded(row: Row, pointers: list[tuple[int, Tensor]], base: int) -> list[in
 
 
 def _by_row(row: Row) -> bool:
-    return row.mode == COLUMNS or any(part is not None for part in (row.lower_of, row.upper_of, row.plus_of))
+    return row.mode in (COLUMNS, LIVE) or any(part is not None for part in (row.lower_of, row.upper_of, row.plus_of))
 
 
 def _tensor(numbers: Numbers) -> Tensor:
@@ -183,6 +183,3 @@ def _reference(
     # One entry holds for every row.
     words[at + 2] = tensor.stride(0) if tensor.ndim and tensor.numel() > 1 else 0
     return tensor
-
-
-__all__ = ["BLOCK", "HIGHEST", "MOST_DISTINCT", "WORDS", "Table", "Unsuitable", "encode"]
