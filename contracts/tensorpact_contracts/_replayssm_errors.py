@@ -156,3 +156,20 @@ REQUIRES_CUDA = _documented(
     RuntimeError,
     "Triton KDA decode requires CUDA/HIP tensors (got {mixed_qkv.device}).",
 )
+
+# Values, looked at behind everything else.
+SLOT_RANGE = _documented(
+    "slot-out-of-range",
+    ValueError,
+    "`ssm_state_indices[{position}]` is {value}, but the pool has {slots} slots; a negative slot is padding.",
+)
+SLOT_REPEATED = _documented(
+    "slot-repeated",
+    ValueError,
+    "`ssm_state_indices[{position}]` is {value}, as in a row before it; two rows would write one slot at once.",
+)
+WRITE_POS_RANGE = _documented(
+    "write-pos-out-of-range",
+    ValueError,
+    "`write_pos[{position}]` is {value}, but a ring of {L} tokens is written at 0 to {L - 1}.",
+)

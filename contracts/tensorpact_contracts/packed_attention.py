@@ -1,19 +1,35 @@
 """Contracts of attention over packed sequences, bidirectional and causal, with the public checks of the first."""
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tensorpact import Contract, DocumentedError
-from tensorpact.clauses import Clause, any_of, dtype, present, rank, require, same_device, same_dim, same_dtype, shape
+from tensorpact.clauses import (
+    Clause,
+    any_of,
+    dtype,
+    ends_at,
+    nondecreasing,
+    present,
+    rank,
+    require,
+    same_device,
+    same_dim,
+    same_dtype,
+    same_empty,
+    shape,
+    starts_at,
+    values,
+)
 
 from ._backends import npu_forced
 from ._values import fits_float, holds_ints, host_values, is_sized
 
 MOST_TOKENS = 2**30
+#: The operator of an NPU takes boundaries from the host, so that a call waits for them in any case.
+WAITS = ("npu",)
 
 LAYOUT = DocumentedError(
     "requires-token-head-dim-layout",
@@ -48,14 +64,7 @@ BOUNDARIES_END = DocumentedError(
     "cu-seqlens-end",
     ValueError,
     "{name} must end at the packed token count {total_tokens}, got {last}",
-    fields={
-        "total_tokens": lambda Tq, Tk, cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host: _wrong_end(
-            Tq, Tk, cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host
-        )[0],
-        "last": lambda Tq, Tk, cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host: _wrong_end(
-            Tq, Tk, cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host
-        )[1],
-    },
+    fields={"total_tokens": lambda limit: limit},
 )
 BOUNDARIES_ORDER = DocumentedError("cu-seqlens-order", ValueError, "{name} must be non-decreasing")
 BATCH = DocumentedError("batch-mismatch", ValueError, "cu_seqlens_q and cu_seqlens_k must describe the same batch")
@@ -99,41 +108,10 @@ TOO_MANY_TOKENS = DocumentedError(
 )
 
 
-def _starts_at_zero(tensor: Tensor, host: Any) -> bool:
-    if tensor.shape[0] < 2:
-        return False
-    values = host_values(tensor, host)
-    return values is None or values[0] == 0
-
-
-def _ends_at(total: int, tensor: Tensor, host: Any) -> bool:
-    values = host_values(tensor, host)
-    return values is None or values[-1] == total
-
-
-def _ascends(tensor: Tensor, host: Any) -> bool:
-    values = host_values(tensor, host)
-    return values is None or all(begin <= end for begin, end in pairwise(values))
-
-
-def _wrong_end(Tq: int, Tk: int, cu_q: Tensor, host_q: Any, cu_k: Tensor, host_k: Any) -> tuple[int, int]:
-    """Return the token count and the last boundary of the side at fault: of q, unless its end is right."""
-    if not _ends_at(Tq, cu_q, host_q):
-        return Tq, (host_values(cu_q, host_q) or [0])[-1]
-    return Tk, (host_values(cu_k, host_k) or [0])[-1]
-
-
-def _empty_together(cu_q: Tensor, host_q: Any, cu_k: Tensor, host_k: Any) -> bool:
-    queries, keys = host_values(cu_q, host_q), host_values(cu_k, host_k)
-    if queries is None or keys is None:
-        return True
-    return all((a == b) == (c == d) for (a, b), (c, d) in zip(pairwise(queries), pairwise(keys), strict=True))
-
-
 def _agrees(tensor: Tensor, host: Sequence[int] | None) -> bool:
     # A copy saves the wait for a device, so only a tensor in host memory is compared with it.
-    values = host_values(tensor) if host is not None and tensor.is_cpu else None
-    return host is None or values is None or list(host) == list(values)
+    entries = host_values(tensor) if host is not None and tensor.is_cpu else None
+    return host is None or entries is None or list(host) == list(entries)
 
 
 def _is_reachable(q: Tensor, boundaries: Tensor) -> bool:
@@ -166,21 +144,13 @@ def _query_boundaries() -> list[Clause]:
             error=HOST_INTS,
             about="cu_seqlens_q_host",
         ),
-        require(
-            lambda cu_seqlens_q, cu_seqlens_q_host: _starts_at_zero(cu_seqlens_q, cu_seqlens_q_host),
+        any_of(
+            require(lambda cu_seqlens_q: cu_seqlens_q.shape[0] >= 2, about="cu_seqlens_q"),
+            values("cu_seqlens_q", starts_at(0), reads=WAITS),
             error=BOUNDARIES_START,
-            about="cu_seqlens_q",
         ),
-        require(
-            lambda Tq, cu_seqlens_q, cu_seqlens_q_host: _ends_at(Tq, cu_seqlens_q, cu_seqlens_q_host),
-            error=BOUNDARIES_END,
-            about="cu_seqlens_q",
-        ),
-        require(
-            lambda cu_seqlens_q, cu_seqlens_q_host: _ascends(cu_seqlens_q, cu_seqlens_q_host),
-            error=BOUNDARIES_ORDER,
-            about="cu_seqlens_q",
-        ),
+        values("cu_seqlens_q", ends_at("Tq"), reads=WAITS, error=BOUNDARIES_END),
+        values("cu_seqlens_q", nondecreasing(), reads=WAITS, error=BOUNDARIES_ORDER),
     ]
 
 
@@ -206,21 +176,13 @@ def _key_boundaries() -> list[Clause]:
             error=HOST_INTS,
             about="cu_seqlens_k_host",
         ),
-        require(
-            lambda cu_seqlens_k, cu_seqlens_k_host: _starts_at_zero(cu_seqlens_k, cu_seqlens_k_host),
+        any_of(
+            require(lambda cu_seqlens_k: cu_seqlens_k.shape[0] >= 2, about="cu_seqlens_k"),
+            values("cu_seqlens_k", starts_at(0), reads=WAITS),
             error=BOUNDARIES_START,
-            about="cu_seqlens_k",
         ),
-        require(
-            lambda Tk, cu_seqlens_k, cu_seqlens_k_host: _ends_at(Tk, cu_seqlens_k, cu_seqlens_k_host),
-            error=BOUNDARIES_END,
-            about="cu_seqlens_k",
-        ),
-        require(
-            lambda cu_seqlens_k, cu_seqlens_k_host: _ascends(cu_seqlens_k, cu_seqlens_k_host),
-            error=BOUNDARIES_ORDER,
-            about="cu_seqlens_k",
-        ),
+        values("cu_seqlens_k", ends_at("Tk"), reads=WAITS, error=BOUNDARIES_END),
+        values("cu_seqlens_k", nondecreasing(), reads=WAITS, error=BOUNDARIES_ORDER),
     ]
 
 
@@ -253,13 +215,7 @@ def _contract(name: str, reference: str) -> Contract:
             *_query_boundaries(),  # 6
             *_key_boundaries(),  # 7
             shape("cu_seqlens_k", axes="B+1", error=BATCH),  # 8
-            require(
-                lambda cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host: _empty_together(
-                    cu_seqlens_q, cu_seqlens_q_host, cu_seqlens_k, cu_seqlens_k_host
-                ),
-                error=EMPTY_ON_ONE_SIDE,
-                about=("cu_seqlens_q", "cu_seqlens_k"),
-            ),  # 9
+            values("cu_seqlens_q", "cu_seqlens_k", same_empty(), reads=WAITS, error=EMPTY_ON_ONE_SIDE),  # 9
             # Holes of the public checks from here on.
             require(lambda Nq, Nkv: Nq > 0 and Nkv > 0 and Nq % Nkv == 0, error=HEAD_GROUPS, about=("q", "k")),
             require(lambda D, Dv: D > 0 and Dv > 0, error=NO_COLUMNS, about=("q", "v")),

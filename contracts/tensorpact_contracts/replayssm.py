@@ -6,15 +6,20 @@ from tensorpact import Contract
 from tensorpact.clauses import (
     Clause,
     any_of,
+    distinct,
     dtype,
     layout,
+    less_than,
     let,
+    live,
     named_axes,
     no_overlap,
     require,
     same_device,
     same_dtype,
     shape,
+    values,
+    within,
 )
 from tensorpact.clauses import rank as rank_of
 
@@ -67,11 +72,14 @@ from ._replayssm_errors import (
     RING_LIMIT,
     SCALE,
     SLOT_COUNTS,
+    SLOT_RANGE,
+    SLOT_REPEATED,
     STATE_AXES,
     STATE_DTYPE,
     STATE_LAYOUT,
     STATE_RANK,
     WRITE_POS,
+    WRITE_POS_RANGE,
     WRITE_POS_SHAPE,
 )
 from ._values import fits_float
@@ -154,6 +162,8 @@ def _beyond_the_public_checks(*rings: str) -> list[Clause]:
         # Inputs may share memory with one another, but not with what is written; each clause names the pools behind it.
         *(no_overlap(*pools[i:], *inputs, *integers, error=POOL_OVERLAP) for i in range(len(pools))),
         require(lambda mixed_qkv: mixed_qkv.is_cuda or not triton_forced(), error=REQUIRES_CUDA, about="mixed_qkv"),
+        values("ssm_state_indices", less_than("slots"), padding="negative", error=SLOT_RANGE),
+        values("ssm_state_indices", distinct(), padding="negative", error=SLOT_REPEATED),
     ]
 
 
@@ -198,6 +208,8 @@ REPLAYSSM_DECODE = Contract(
         require(lambda L: L <= MAX_RING, error=RING_LIMIT, about="d_cache"),
         any_of(dtype("d_cache", "k_cache"), same_dtype("d_cache", "k_cache"), error=RING_DTYPE),
         *_beyond_the_public_checks("d_cache", "k_cache", "g_cache"),
+        # The cursor of a row of padding may be anything: nothing is read there.
+        values("write_pos", within(0, "L"), active=live("ssm_state_indices"), error=WRITE_POS_RANGE),
     ],
 )
 

@@ -3,7 +3,20 @@
 import torch
 
 from tensorpact import Contract, DocumentedError
-from tensorpact.clauses import Clause, dtype, require, same_device, same_dim, same_dtype, shape
+from tensorpact.clauses import (
+    Clause,
+    at_least,
+    at_most,
+    dtype,
+    less_than,
+    nondecreasing,
+    require,
+    same_device,
+    same_dim,
+    same_dtype,
+    shape,
+    values,
+)
 from tensorpact.clauses import rank as rank_of
 
 from ._backends import triton_forced
@@ -62,6 +75,17 @@ SCALE = DocumentedError(
     "softmax_scale must be finite and above 0, got {softmax_scale}",
 )
 
+INDPTR_VALUES = DocumentedError(
+    "indptr-out-of-order",
+    ValueError,
+    "{name}[{position}] is {value}, expected {expected}: offsets never decrease and stay inside the index list",
+)
+INDEX_RANGE = DocumentedError(
+    "index-out-of-range",
+    ValueError,
+    "{name}[{position}] is {value}, but there are {limit} rows to take; a negative index is skipped",
+)
+
 DECODE_REQUIRES_CUDA = DocumentedError(
     "decode-requires-cuda-or-hip-tensors",
     RuntimeError,
@@ -92,6 +116,14 @@ SCALES_SHAPE = DocumentedError(
 
 def _positive(softmax_scale: float) -> bool:
     return softmax_scale > 0 and fits_float(softmax_scale)
+
+
+def _gathered(indices: str, indptr: str, entries: str, rows: str) -> list[Clause]:
+    """What the numbers of one index list and its offsets must be: the kernel reads what lies between the offsets."""
+    return [
+        values(indptr, at_least(0), nondecreasing(), at_most(entries), error=INDPTR_VALUES),
+        values(indices, less_than(rows), active=indptr, padding="negative", error=INDEX_RANGE),
+    ]
 
 
 def _shared(*names: str) -> list[Clause]:
@@ -136,6 +168,8 @@ SPARSE_PREFILL = Contract(
             "kv_indptr_extend",
             "attn_sink",
         ),
+        *_gathered("kv_indices_prefix", "kv_indptr_prefix", "NP", "P"),
+        *_gathered("kv_indices_extend", "kv_indptr_extend", "NE", "N"),
     ],
 )
 
@@ -175,5 +209,6 @@ SPARSE_DECODE = Contract(
         rank_of("kv_indices", error=INDICES_RANK),
         dtype("kv_indices", "kv_indptr", error=INDEX_DTYPE),
         *_shared("unified_kv", "kv_indices", "kv_indptr", "attn_sink", "kv_scales"),
+        *_gathered("kv_indices", "kv_indptr", "NI", "P"),
     ],
 )

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     )
     from ._explain import explain
     from ._modes import backend, enforcement, use_backend
+    from ._values.counts import ValueReport
+    from ._values.modes import value_checks
+    from ._values.polling import poll, synchronize, value_report
     from .integrations import apply, install_import_hook, torch_op
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "ContractDefinitionError",
     "ContractViolation",
     "DocumentedError",
+    "ValueReport",
     "apply",
     "axis_names",
     "backend",
@@ -38,8 +42,12 @@ __all__ = [
     "explain",
     "install_import_hook",
     "name_axes",
+    "poll",
+    "synchronize",
     "torch_op",
     "use_backend",
+    "value_checks",
+    "value_report",
 ]
 
 __version__ = "0.1.0"
@@ -58,6 +66,11 @@ _HOMES = {
     "backend": "_modes",
     "enforcement": "_modes",
     "use_backend": "_modes",
+    "ValueReport": "_values.counts",
+    "value_checks": "_values.modes",
+    "poll": "_values.polling",
+    "synchronize": "_values.polling",
+    "value_report": "_values.polling",
 }
 #: Names of a package that loads their modules itself.
 _LATE = ("apply", "install_import_hook", "torch_op")

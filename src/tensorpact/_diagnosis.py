@@ -70,9 +70,11 @@ def _namespace(call: Call, violation: Violation, documented: DocumentedError) ->
     names = violation.broken.names
     scope["names"] = ", ".join(names)
     scope["name"] = names[0] if names else ""
+    found = dict(violation.broken.found or {})
+    scope |= found
     step = violation.step
     for field, rule in documented.fields.items():
-        done, value = apply_rule(call, step.clause, rule) if step is not None else (False, None)
+        done, value = apply_rule(call, step.clause, rule, found) if step is not None else (False, None)
         scope[field] = value if done else "?"
     return scope
 

@@ -14,10 +14,13 @@ import tensorpact._modes as modes
 
 from . import _guard, _observing
 from ._annotations import Signature, UnresolvedHintError, read_signature
+from ._call import Call
 from ._classes import fields_of
 from ._contract import Contract
 from ._diagnosis import diagnose
 from ._errors import ContractDefinitionError
+from ._evaluation import run_lets
+from ._expansion import expand_call
 from ._guard import GuardPlan, make_plan
 from ._reference import Reference
 from ._results import Kind, kind_of, result_hint, wrap
@@ -25,6 +28,7 @@ from ._returns import ReturnCheck
 from ._scopes import asks_hints, in_scope
 from ._terms import Terms
 from ._tracing import Facts, facts_of, proxy_among, told
+from ._values import pending
 
 E = TypeVar("E", bound=BaseException | None)
 #: Stands for the switch of the modes in a function whose contract was taken off.
@@ -206,7 +210,8 @@ class Entry:
         """The error of a call, by the interpreter of the language; none for what ``torch.fx`` hands over to trace."""
         if proxy_among(arguments) is not None:
             return None
-        return self._told(diagnose(self.terms, self.values(arguments)))
+        earlier = None if self.built.plan.gate is None else pending.take()
+        return self._told(earlier or diagnose(self.terms, self.values(arguments)))
 
     def _told(self, error: E) -> E:
         """Tell the observer of an error, where there are both."""
@@ -224,14 +229,26 @@ class Entry:
         values = self._bound(args, kwargs)
         if proxy_among((*args, *kwargs.values())) is not None:
             return self._leaf(args, kwargs)
-        raise_error(self._told(self.reference.check(values, args, kwargs)))
+        earlier = None if self.built.plan.gate is None else pending.take()
+        raise_error(self._told(earlier or self.reference.check(values, args, kwargs)))
+        self._after(values)
         return self._checked_call(args, kwargs, values)
+
+    def _after(self, values: Mapping[str, Any]) -> None:
+        """Let numbers in device memory be looked at, for a call that the diagnosis has found right."""
+        gate = self.built.plan.gate
+        if gate is not None and not torch.compiler.is_compiling():
+            call = Call(*expand_call(self.terms, values))
+            run_lets(call)
+            gate.after(call)
 
     def forgive(self, *args: Any, **kwargs: Any) -> Any:
         """Run the body of a call that the guard refused and the diagnosis finds right."""
         __tracebackhide__ = True
         if proxy_among((*args, *kwargs.values())) is not None:
             return self._leaf(args, kwargs)
+        if self.built.plan.gate is not None:
+            self._after(self._bound(args, kwargs))
         return (self._with_return_check if self.check_returns else self.called)(*args, **kwargs)
 
     def _leaf(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -71,6 +71,7 @@ class ContractViolation(Exception):
         position: Its place in firing order, from 0, or None.
         bindings: Dim to :class:`Binding`.
         arguments: Parameter name to :class:`ArgumentInfo`.
+        call_number: Number of the call that an asynchronous check is about; None where the call itself raises.
     """
 
     error: "DocumentedError | None" = None
@@ -79,6 +80,7 @@ class ContractViolation(Exception):
     position: int | None = None
     bindings: Mapping[str, Binding] = {}
     arguments: Mapping[str, ArgumentInfo] = {}
+    call_number: int | None = None
 
     def __str__(self) -> str:
         # KeyError would show the text as a repr.

@@ -1,7 +1,7 @@
 """A call judged in documented order: the first broken clause or obligation, in plain Python."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from ._errors import ContractDefinitionError, DocumentedError
 from ._fitting import fits_exactly, holds, is_one
 from ._overlap import shares_bytes
 from ._terms import Axis, Obligation, Step, flat
+from ._values.clauses import Values
+from ._values.judging import judge_values
 from ._verdicts import Broken, Status, Unknown, unequal_dtype
 from .clauses import (
     AnyOf,
@@ -135,7 +137,7 @@ def apply_rule(call: Call, clause: Clause, rule: Rule, extra: dict[str, Any] | N
 
 def _evaluate(call: Call, clause: Clause, step: Step) -> Status:
     # A rule may lean on its `when`; the other clauses ask it only where they do not hold anyway, as the guard does.
-    lazy = not any(isinstance(c, Require) for c in flat(clause))
+    lazy = not any(isinstance(c, (Require, Values)) for c in flat(clause))
     status = _judge(call, clause, step) if lazy or clause.when is None else None
     if clause.when is None or (lazy and status is None):
         return status
@@ -174,7 +176,7 @@ def _merge(broken: list[Broken]) -> Broken | None:
         return None
     first = broken[0]
     names = tuple(dict.fromkeys(n for b in broken for n in b.names))
-    return Broken(names, first.reason, first.documented, first.axis, first.dim)
+    return replace(first, names=names)
 
 
 def _any_of(call: Call, clause: AnyOf, step: Step) -> Status:
@@ -198,14 +200,11 @@ def _any_of(call: Call, clause: AnyOf, step: Step) -> Status:
         return unknown
     order = list(call.terms.parameters)
     names = tuple(sorted(merged.names, key=order.index))
-    return Broken(names, merged.reason, merged.documented, merged.axis, merged.dim)
+    return replace(merged, names=names)
 
 
 def _claimed_by(obligation: Obligation, clause: Clause) -> bool:
     verb = clause.verb
-    if isinstance(clause, SameDim):
-        spec = obligation.parameter.tensor
-        return obligation.kind == "axis" and spec is not None and spec.dims[obligation.index].name == clause.dim
     if obligation.kind == "constraint":
         spec = obligation.parameter.tensor
         return spec is not None and spec.constraints[obligation.index].kind == verb
@@ -333,6 +332,12 @@ def _require(call: Call, clause: Clause, step: Step) -> Status:
     return Broken(about, f"requirement {step.index} of {call.terms.contract.name} does not hold: {shown}")
 
 
+def _values(call: Call, clause: Clause, step: Step) -> Status:
+    if not isinstance(clause, Values):
+        return None
+    return judge_values(call, clause, lambda rule: apply_rule(call, clause, rule))
+
+
 def _show(call: Call, name: str) -> str:
     if name in call.terms.parameters:
         value = call.values[name]
@@ -353,4 +358,5 @@ _HANDLERS: dict[type[Clause], Callable[[Call, Clause, Step], Status]] = {
     Exclusive: _exclusive,
     Let: _let,
     Require: _require,
+    Values: _values,
 }

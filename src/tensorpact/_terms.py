@@ -7,10 +7,13 @@ from typing import NoReturn
 
 from ._annotations import EMPTY, Parameter, Signature, read_hint
 from ._contract import Contract
+from ._contradictions import check_contradictions
 from ._dims import Dim, DimKind
 from ._errors import ContractDefinitionError
 from ._items import templates
 from ._types import TypeCheck, is_checkable
+from ._values.author import MOST_CHECKS, check_values, template_fields
+from ._values.clauses import Values
 from .clauses import (
     AnyOf,
     Clause,
@@ -24,14 +27,12 @@ from .clauses import (
     Present,
     Rank,
     Require,
-    SameDevice,
     SameDim,
     SameDtype,
     Shape,
     Together,
     lambda_parameters,
 )
-from .constraints import OnDevice
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -145,7 +146,9 @@ class Terms:
         self.none_claimed = frozenset(
             n for s in self.steps for c in flat(s.clause) if isinstance(c, Present) for n in c.names
         )
-        self._check_contradictions()
+        found = [*(c for step in self.steps for c in flat(step.clause)), *self.equal_dtypes()]
+        check_contradictions(found, self.parameters, self._fail)
+        self._count_values()
 
     def find(self, name: str, kind: str, index: int = -1) -> Obligation:
         """The obligation of a parameter by kind."""
@@ -264,7 +267,7 @@ class Terms:
     def _claims(self, clause: Clause, index: int) -> Iterator[Obligation]:
         label = f"clause {index} {clause}"
         tensors = {p.name for p in self.tensors}
-        optional = isinstance(clause, (Present, Together, Exclusive)) or clause.verb == "needs"
+        optional = isinstance(clause, (Present, Together, Exclusive, Values)) or clause.verb == "needs"
         self._known(
             label,
             clause.names,
@@ -282,6 +285,11 @@ class Terms:
         elif isinstance(clause, Require):
             self._check_rule(clause, "the rule", lambda_parameters(clause.rule), index)
             self._known(f"{label}: about", clause.about, self.parameters, "parameter")
+        elif isinstance(clause, Values):
+            self._check_rule(clause, "a bound", clause.others(), index)
+            for rule in clause.rules():
+                self._check_rule(clause, "a bound", lambda_parameters(rule), index)
+            check_values(self, clause, label, self._fail)
         elif isinstance(clause, AnyOf):
             for member in clause.members:
                 yield from self._claims(member, index)
@@ -360,9 +368,10 @@ class Terms:
         error = clause.error
         if error is None:
             return
-        fields = set(error.fields)
+        found = template_fields(clause)
+        fields = set(error.fields) | found
         for field, rule in error.fields.items():
-            self._check_rule(clause, f"field {field!r} of {error.slug}", lambda_parameters(rule), index)
+            self._check_rule(clause, f"field {field!r} of {error.slug}", lambda_parameters(rule), index, found)
         self._check_rule(
             clause, f"the message of {error.slug}", sorted(error.names), index, fields | {"name", "names", "self"}
         )
@@ -371,40 +380,19 @@ class Terms:
             if source in self.parameters and self.parameters[source].tensor is not None:
                 self._fail(f"clause {index} {clause}: the message of {error.slug} would print the data of {source}")
 
+    def values(self) -> tuple[tuple[Step, Values], ...]:
+        """The clauses on values, in order, each with the step that holds it."""
+        return tuple((s, c) for s in self.steps for c in flat(s.clause) if isinstance(c, Values))
+
+    def _count_values(self) -> None:
+        count = sum(len(c.checks) * len(c.names) for _, c in self.values())
+        if count > MOST_CHECKS:
+            self._fail(f"{count} checks on values, and one launch holds {MOST_CHECKS}")
+
     def equal_dtypes(self) -> tuple[SameDtype, ...]:
         """What the dtype variables say, as the clauses that would say it; items of containers left out."""
         groups = (tuple(n for n in names if n in self.parameters) for names in self.shared_dtypes.values())
         return tuple(SameDtype(names) for names in groups if len(names) > 1)
-
-    def _check_contradictions(self) -> None:
-        clauses = [*(c for s in self.steps for c in flat(s.clause)), *self.equal_dtypes()]
-        groups = [set(c.names) for c in clauses if isinstance(c, Together)]
-        for clause in clauses:
-            if isinstance(clause, Exclusive):
-                clash = [g for g in groups if len(g & set(clause.names)) > 1]
-                if clash:
-                    self._fail(f"{clause} contradicts together({', '.join(sorted(clash[0]))})")
-            elif isinstance(clause, SameDtype) and clause.when is None:
-                sets = {n: (s.dtypes() if (s := self.parameters[n].tensor) else None) for n in clause.names}
-                first = clause.names[0]
-                for name in clause.names[1:]:
-                    a, b = sets[first], sets[name]
-                    if a is not None and b is not None and not set(a) & set(b):
-                        self._fail(f"{clause} contradicts the annotations: {first} and {name} have no dtype in common")
-            elif isinstance(clause, SameDevice) and clause.when is None:
-                self._check_devices(clause)
-
-    def _check_devices(self, clause: SameDevice) -> None:
-        allowed: set[str] | None = None
-        for name in clause.names:
-            spec = self.parameters[name].tensor
-            for constraint in spec.constraints if spec else ():
-                if not isinstance(constraint, OnDevice):
-                    continue
-                types = set(constraint.types)
-                if allowed is not None and not allowed & types:
-                    self._fail(f"{clause} contradicts the annotations: no device type suits {name} and those before it")
-                allowed = types if allowed is None else allowed & types
 
 
 def flat(clause: Clause) -> tuple[Clause, ...]:

@@ -1,5 +1,6 @@
 """What can be said of an obligation: it holds, it is broken and why, or it cannot be told."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ class Broken:
         documented: Class of the default error.
         axis: The conflicting axis of the first parameter, where there is one.
         dim: The dim in conflict.
+        found: What a message may read of a number that breaks a clause on values.
     """
 
     names: tuple[str, ...]
@@ -24,6 +26,7 @@ class Broken:
     documented: type[Exception] = ValueError
     axis: int | None = None
     dim: str | None = None
+    found: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,92 +2,67 @@
 
 A claim (``present``, ``rank``, ``dtype``, ``layout``, ``named_axes``, ``device``, ``shape``, ``same_dim``, ``any_of``)
 says when an obligation of the annotations is looked at and which documented error it raises. Every other clause adds a
-statement of its own. ``error=`` may be left out everywhere; the default text is raised then.
+statement of its own; ``values`` speaks of the numbers inside a tensor. ``error=`` may be left out everywhere; the
+default text is raised then.
 """
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from ._clause import Clause, Rule, lambda_parameters, named
 from ._errors import ContractDefinitionError, DocumentedError
+from ._values.clauses import (
+    Values,
+    at_least,
+    at_most,
+    distinct,
+    ends_at,
+    finite,
+    less_than,
+    live,
+    multiple_of,
+    nondecreasing,
+    same_empty,
+    starts_at,
+    upto,
+    values,
+    within,
+)
 
 __all__ = [
     "Clause",
     "any_of",
+    "at_least",
+    "at_most",
     "device",
+    "distinct",
     "dtype",
+    "ends_at",
     "exclusive",
+    "finite",
     "layout",
+    "less_than",
     "let",
+    "live",
+    "multiple_of",
     "named_axes",
     "needs",
     "no_overlap",
+    "nondecreasing",
     "present",
     "rank",
     "require",
     "same_device",
     "same_dim",
     "same_dtype",
+    "same_empty",
     "shape",
+    "starts_at",
     "together",
+    "upto",
+    "values",
+    "within",
 ]
-
-Rule = Callable[..., Any]
-#: Starred parameters, and functions whose result is awaited or yielded: it would always count as true.
-_NOT_PLAIN = (
-    inspect.CO_VARARGS
-    | inspect.CO_VARKEYWORDS
-    | inspect.CO_GENERATOR
-    | inspect.CO_COROUTINE
-    | inspect.CO_ASYNC_GENERATOR
-)
-
-
-def lambda_parameters(rule: Rule) -> tuple[str, ...]:
-    """Names that a rule wants: its parameters.
-
-    Raises:
-        ContractDefinitionError: The rule is no plain function of named arguments.
-    """
-    code = getattr(rule, "__code__", None)
-    if code is None or code.co_flags & _NOT_PLAIN or code.co_kwonlyargcount:
-        raise ContractDefinitionError(f"{rule!r} must be a plain function of named arguments")
-    return code.co_varnames[: code.co_argcount]
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Clause:
-    """Base of all clauses.
-
-    Attributes:
-        names: Parameters it speaks of, in the order given.
-        error: Documented error, or None for the default text.
-        when: Condition over dims and arguments; the clause is skipped where it is false.
-    """
-
-    names: tuple[str, ...] = ()
-    error: DocumentedError | None = None
-    when: Rule | None = None
-
-    def __post_init__(self) -> None:
-        error: object = self.error
-        if not (error is None or isinstance(error, DocumentedError)):
-            raise ContractDefinitionError(f"{self.verb}: error={error!r} is no DocumentedError")
-        if self.when is not None:
-            lambda_parameters(self.when)
-
-    @property
-    def verb(self) -> str:
-        """Name of the function that makes the clause."""
-        word = type(self).__name__
-        return "".join(f"_{c.lower()}" if c.isupper() else c for c in word).lstrip("_")
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
-        return f"{self.verb}({', '.join(repr(n) for n in self.names)})"
 
 
 class Present(Clause):
@@ -222,22 +197,11 @@ def rules_of(clause: Clause) -> Iterator[Rule]:
         yield clause.rule
     elif isinstance(clause, Let):
         yield from (rule for _, rule in clause.rules)
+    elif isinstance(clause, Values):
+        yield from clause.rules()
     elif isinstance(clause, AnyOf):
         for member in clause.members:
             yield from rules_of(member)
-
-
-def _some(verb: str, names: tuple[str, ...], least: int = 1) -> tuple[str, ...]:
-    if len(names) < least:
-        raise ContractDefinitionError(f"{verb} needs at least {least} parameter name{'s' * (least > 1)}")
-    for name in names:
-        checked: object = name
-        if not isinstance(checked, str):
-            raise ContractDefinitionError(f"{verb} takes parameter names, not {name!r}")
-    repeated = [n for n in names if names.count(n) > 1]
-    if repeated:
-        raise ContractDefinitionError(f"{verb} names {repeated[0]} twice")
-    return names
 
 
 def present(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -248,7 +212,7 @@ def present(*names: str, error: DocumentedError | None = None, when: Rule | None
         error: Raised where one is None.
         when: Condition that limits the clause.
     """
-    return Present(_some("present", names), error, when)
+    return Present(named("present", names), error, when)
 
 
 def rank(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -259,7 +223,7 @@ def rank(*names: str, error: DocumentedError | None = None, when: Rule | None = 
         error: Raised for a wrong rank.
         when: Condition that limits the clause.
     """
-    return Rank(_some("rank", names), error, when)
+    return Rank(named("rank", names), error, when)
 
 
 def dtype(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -270,7 +234,7 @@ def dtype(*names: str, error: DocumentedError | None = None, when: Rule | None =
         error: Raised for a wrong dtype.
         when: Condition that limits the clause.
     """
-    return Dtype(_some("dtype", names), error, when)
+    return Dtype(named("dtype", names), error, when)
 
 
 def layout(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -281,7 +245,7 @@ def layout(*names: str, error: DocumentedError | None = None, when: Rule | None 
         error: Raised for a wrong layout.
         when: Condition that limits the clause.
     """
-    return Layout(_some("layout", names), error, when)
+    return Layout(named("layout", names), error, when)
 
 
 def named_axes(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -292,7 +256,7 @@ def named_axes(*names: str, error: DocumentedError | None = None, when: Rule | N
         error: Raised for other names.
         when: Condition that limits the clause.
     """
-    return NamedAxes(_some("named_axes", names), error, when)
+    return NamedAxes(named("named_axes", names), error, when)
 
 
 def device(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -303,7 +267,7 @@ def device(*names: str, error: DocumentedError | None = None, when: Rule | None 
         error: Raised for a wrong device.
         when: Condition that limits the clause.
     """
-    return Device(_some("device", names), error, when)
+    return Device(named("device", names), error, when)
 
 
 def shape(
@@ -317,7 +281,7 @@ def shape(
         error: Raised for a wrong shape.
         when: Condition that limits the clause.
     """
-    return Shape(_some("shape", names), error, when, None if axes is None else tuple(axes.split()))
+    return Shape(named("shape", names), error, when, None if axes is None else tuple(axes.split()))
 
 
 def same_dim(dim: str, *names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -329,7 +293,7 @@ def same_dim(dim: str, *names: str, error: DocumentedError | None = None, when: 
         error: Raised where one differs.
         when: Condition that limits the clause.
     """
-    return SameDim(_some("same_dim", names, 2), error, when, dim)
+    return SameDim(named("same_dim", names, 2), error, when, dim)
 
 
 def same_dtype(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -340,7 +304,7 @@ def same_dtype(*names: str, error: DocumentedError | None = None, when: Rule | N
         error: Raised where one differs.
         when: Condition that limits the clause.
     """
-    return SameDtype(_some("same_dtype", names, 2), error, when)
+    return SameDtype(named("same_dtype", names, 2), error, when)
 
 
 def same_device(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -351,7 +315,7 @@ def same_device(*names: str, error: DocumentedError | None = None, when: Rule | 
         error: Raised where one differs.
         when: Condition that limits the clause.
     """
-    return SameDevice(_some("same_device", names, 2), error, when)
+    return SameDevice(named("same_device", names, 2), error, when)
 
 
 def no_overlap(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -362,7 +326,7 @@ def no_overlap(*names: str, error: DocumentedError | None = None, when: Rule | N
         error: Raised for an overlap.
         when: Condition that limits the clause.
     """
-    return NoOverlap(_some("no_overlap", names), error, when)
+    return NoOverlap(named("no_overlap", names), error, when)
 
 
 def together(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -373,7 +337,7 @@ def together(*names: str, error: DocumentedError | None = None, when: Rule | Non
         error: Raised where only some are given.
         when: Condition that limits the clause.
     """
-    return Together(_some("together", names, 2), error, when)
+    return Together(named("together", names, 2), error, when)
 
 
 def needs(name: str, *others: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -385,7 +349,7 @@ def needs(name: str, *others: str, error: DocumentedError | None = None, when: R
         error: Raised where one of the others is None.
         when: Condition that limits the clause.
     """
-    return Needs(_some("needs", (name, *others), 2), error, when)
+    return Needs(named("needs", (name, *others), 2), error, when)
 
 
 def exclusive(*names: str, error: DocumentedError | None = None, when: Rule | None = None) -> Clause:
@@ -396,7 +360,7 @@ def exclusive(*names: str, error: DocumentedError | None = None, when: Rule | No
         error: Raised where several are given.
         when: Condition that limits the clause.
     """
-    return Exclusive(_some("exclusive", names, 2), error, when)
+    return Exclusive(named("exclusive", names, 2), error, when)
 
 
 def let(**rules: Rule) -> Clause:

@@ -1,6 +1,7 @@
 """Values for the arguments that ``tensorpact verify`` draws: slots that differ, some padding, cursors in the ring."""
 
 import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +31,32 @@ def fill(name: str, arguments: dict[str, Any], rng: random.Random) -> None:
         _write(arguments["write_pos"], [rng.choice((rng.randrange(length), length - 1)) for _ in range(rows)])
         if arguments["force_flush"] is not None:
             _write(arguments["force_flush"], [rng.choice((0, 0, 1, -1, 7)) for _ in range(rows)])
+
+
+Mistake = Callable[[dict[str, Any]], None]
+
+
+def mistakes(name: str) -> Sequence[Mistake]:
+    """Slots and cursors that are refused.
+
+    Args:
+        name: Name of the contract.
+    """
+    found: list[Mistake] = [_setting("ssm_state_indices", 10_000), _repeating]
+    return (*found, _setting("write_pos", -1)) if name == "fused_recurrent_kda_replayssm_decode" else found
+
+
+def _setting(tensor: str, value: int) -> Mistake:
+    def mistake(arguments: dict[str, Any]) -> None:
+        arguments["ssm_state_indices"][0] = 0
+        arguments["ssm_state_indices"][1:] = -1
+        arguments[tensor][0] = value
+
+    return mistake
+
+
+def _repeating(arguments: dict[str, Any]) -> None:
+    arguments["ssm_state_indices"].zero_()
 
 
 def _write(tensor: Tensor, values: list[int]) -> None:

@@ -1,6 +1,7 @@
 """Values for the arguments that ``tensorpact verify`` draws: index lists with sentinels, offsets in order."""
 
 import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +26,35 @@ def fill(name: str, arguments: dict[str, Any], rng: random.Random) -> None:
     """
     for indices, indptr, rows in _LISTS[name]:
         _fill_list(arguments[indices], arguments[indptr], arguments[rows].shape[0], rng)
+
+
+Mistake = Callable[[dict[str, Any]], None]
+
+
+def mistakes(name: str) -> Sequence[Mistake]:
+    """Offsets and rows that are refused.
+
+    Args:
+        name: Name of the contract.
+    """
+    return tuple(m for indices, indptr, _ in _LISTS[name] for m in (_beyond(indices, indptr), _backwards(indptr)))
+
+
+def _beyond(indices: str, indptr: str) -> Mistake:
+    """A row that is not there, in the part of the last token."""
+
+    def mistake(arguments: dict[str, Any]) -> None:
+        arguments[indices].fill_(10_000)
+        arguments[indptr].zero_()[-1:] = arguments[indices].numel()
+
+    return mistake
+
+
+def _backwards(indptr: str) -> Mistake:
+    def mistake(arguments: dict[str, Any]) -> None:
+        arguments[indptr][0] = -1
+
+    return mistake
 
 
 def _fill_list(indices: Tensor, indptr: Tensor, rows: int, rng: random.Random) -> None:

@@ -110,6 +110,7 @@ def _dtypes(p: Parameter) -> tuple[torch.dtype, ...]:
 def _contents(terms: Terms) -> _Found:
     names = [p.name for p in terms.tensors if set(_dtypes(p)) <= _INTEGERS and _dtypes(p)]
     read = {n for n in names if any(not reads_only_attributes(r, {n}) for r in _rules(terms))}
+    read |= {n for _, clause in terms.values() for n in clause.names if n in names}
     unread = [n for n in names if n not in read]
     if unread:
         text = f"The numbers in {_listed(unread)}: an index, offset or cursor out of range passes."
@@ -127,6 +128,7 @@ def _uses(terms: Terms) -> Counter[str]:
             said.update(name for dim in form.dims for name in dim.names)
     for rule in _rules(terms):
         said.update(lambda_parameters(rule))
+    said.update(n for _, clause in terms.values() for n in clause.others())
     said.update(terms.contract.tied)
     said.update(terms.lets)
     return said

@@ -12,6 +12,7 @@ from tensorpact._entry import Entry
 from tensorpact._errors import DocumentedError, TemplateField
 from tensorpact._terms import Axis, Obligation, Terms
 from tensorpact._types import describe_hint
+from tensorpact._values.clauses import Values
 from tensorpact._wording import axis_text
 from tensorpact.clauses import AnyOf, Clause, Let, Require, SameDim, Shape
 from tensorpact.constraints import Constraint, OnDevice, OneOf, SameDtype
@@ -19,6 +20,7 @@ from tensorpact.constraints import Constraint, OnDevice, OneOf, SameDtype
 from ._blind import modes, unseen
 from ._records import record_id
 from ._sources import rule_form
+from ._values import values_form
 
 SCHEMA = "tensorpact.contract"
 SCHEMA_VERSION = 1
@@ -217,6 +219,8 @@ def clause_form(clause: Clause) -> dict[str, Any]:
         form["derives"] = [{"name": name, "rule": rule_form(rule)} for name, rule in clause.rules]
     elif isinstance(clause, Require):
         form["rule"], form["about"] = rule_form(clause.rule), list(clause.about)
+    elif isinstance(clause, Values):
+        form |= values_form(clause)
     elif isinstance(clause, AnyOf):
         form["members"] = [clause_form(m) for m in clause.members]
     return form

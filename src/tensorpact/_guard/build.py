@@ -15,6 +15,7 @@ from tensorpact._results import Kind, kind_of
 
 from .containers import write_container
 from .memory import Memory, repeats
+from .numbers import write_at_hand, write_gate
 from .plan import GuardPlan, is_required
 from .runtime import Miss, apart, lengths_of, still_apart
 from .statements import write_statement
@@ -142,6 +143,7 @@ def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
     pairs, tensors = _pairs(writer)
     if pairs:
         match.test(f"{match.value('still_apart', still_apart)}({pairs}, {known}[-1], {tensors})")
+    write_gate(match, known)
     tests = f"\n{' ' * 16}and ".join(match.tests)
     writer.values |= {f"{p}memory": Memory()}
     dims = "".join(f"{writer.dim(n)}, " for n in match.kept)
@@ -224,6 +226,8 @@ def write_checks(w: Writer) -> None:
     pairs, tensors = _pairs(w)
     if pairs:
         w.test(f"{w.value('apart', apart)}({pairs}, {tensors})")
+    write_at_hand(w)
+    write_gate(w, "None")
 
 
 def _pairs(w: Writer) -> tuple[str, str]:

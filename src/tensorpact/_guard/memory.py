@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from tensorpact._annotations import EMPTY
+from tensorpact._values.clauses import Values
 from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Rule, lambda_parameters, rules_of
 
 from .plan import GuardPlan, is_torch
@@ -211,6 +212,10 @@ def repeats(plan: GuardPlan) -> list[tuple[int, Clause, Rule | None]] | None:
                 if not _is_settled(rule, fixed, tensors):
                     return None
                 fixed.add(name)
+            continue
+        if isinstance(clause, Values):
+            # What the numbers are shows anew in every call.
+            out.append((index, clause, outer))
             continue
         rules = [*rules_of(clause), *((outer,) if outer is not None else ())]
         settled = all(_is_settled(r, fixed, tensors) for r in rules)

@@ -9,6 +9,7 @@ from tensorpact._dims import DimKind
 from tensorpact._hints import is_none
 from tensorpact._items import parts, read_items
 from tensorpact._terms import Terms
+from tensorpact._values.gate import Gate
 from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Rule, SameDtype, lambda_parameters, rules_of
 
 
@@ -27,6 +28,7 @@ class GuardPlan:
         implied: Parameters whose dtype an equality with another one proves.
         statements: Clauses that add something, in order, each with the condition around it.
         apart: Pairs of parameters that may share no memory in any call.
+        gate: Looks at the clauses on values, or None where there are none.
         interpreted: Whether the signature binds dims in ways that straight-line code does not cover.
     """
 
@@ -40,6 +42,7 @@ class GuardPlan:
     implied: frozenset[str]
     statements: tuple[tuple[int, Clause, Rule | None], ...]
     apart: tuple[tuple[str, str], ...]
+    gate: Gate | None
     interpreted: bool
 
 
@@ -87,6 +90,7 @@ def make_plan(terms: Terms) -> GuardPlan:
         frozenset(_implied(terms, statements)),
         statements,
         tuple(dict.fromkeys(_apart(terms, statements))),
+        Gate(terms) if terms.values() else None,
         interpreted,
     )
 
@@ -164,6 +168,7 @@ def _unread(terms: Terms) -> Iterator[str]:
     read = {n for a in terms.expressions for n in a.dim.names} | terms.union_dims | set(terms.contract.tied)
     for step in terms.steps:
         read.update(n for rule in rules_of(step.clause) for n in lambda_parameters(rule))
+    read.update(n for _, clause in terms.values() for n in clause.others())
     for name, axes in terms.bare.items():
         if len(axes) == 1 and not axes[0].parameter.repeated and name not in read and name not in terms.lets:
             yield name

@@ -8,6 +8,8 @@ from tensorpact._errors import DocumentedError
 from tensorpact._terms import Step, Terms
 from tensorpact.clauses import AnyOf, Clause, Let, Require, lambda_parameters
 
+from ._numbers import fields_of
+
 
 def bound_dims(terms: Terms, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Dims as the tensors say them: of each name the authority, else the first tensor that has the axis."""
@@ -57,7 +59,11 @@ def expected_texts(terms: Terms, step: Step, error: DocumentedError, arguments: 
                 values = {**scope, **arguments}
                 if all(n in values for n in lambda_parameters(rule)):
                     scope[name] = rule(*[values[n] for n in lambda_parameters(rule)])
-    scope = {**arguments, **scope}
+    for found in fields_of(step.clause, {**arguments, **scope}):
+        yield from _texts(terms, step, error, {**arguments, **scope, **found})
+
+
+def _texts(terms: Terms, step: Step, error: DocumentedError, scope: dict[str, Any]) -> Iterator[str]:
     for field, rule in error.fields.items():
         missing = [n for n in lambda_parameters(rule) if n not in scope]
         if missing:

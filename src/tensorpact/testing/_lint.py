@@ -7,11 +7,12 @@ from typing import Any
 
 from tensorpact._annotations import Parameter, is_tensor_hint, read_hint
 from tensorpact._dims import DimKind, parse_shape
-from tensorpact._terms import Step, Terms
+from tensorpact._terms import Step, Terms, flat
 from tensorpact.clauses import AnyOf, Clause, Let, Present, lambda_parameters, rules_of
 from tensorpact.constraints import SameDtype
 
 from ._drafts import Move
+from ._numbers import reads_of
 from ._report import Finding
 from ._search import Missed, Suite
 
@@ -19,6 +20,8 @@ from ._search import Missed, Suite
 def _read_by_clause(clause: Clause) -> Iterator[str]:
     for rule in rules_of(clause):
         yield from lambda_parameters(rule)
+    for member in flat(clause):
+        yield from reads_of(member)
     if clause.error is not None:
         yield from clause.error.names
         for rule in clause.error.fields.values():

@@ -10,6 +10,8 @@ import torch
 from tensorpact._terms import Terms
 from tensorpact.clauses import AnyOf, Clause, Let, Require, SameDim, Shape, lambda_parameters, rules_of
 
+from ._numbers import reads_of
+
 
 def constants_of(terms: Terms) -> tuple[Any, ...]:
     """Numbers, texts and dtypes that rules and expressions mention: where their answers change."""
@@ -110,6 +112,7 @@ class Reads:
         names = set(clause.names)
         dims: set[str] = set()
         pending = [n for rule in rules_of(clause) for n in lambda_parameters(rule)]
+        pending += reads_of(clause)
         if isinstance(clause, AnyOf):
             for member in clause.members:
                 more, sizes = self.of(member)

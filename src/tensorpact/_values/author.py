@@ -1,0 +1,97 @@
+"""Mistakes of a contract's author in a clause on values, found when the contract is laid on a signature."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NoReturn
+
+import torch
+
+from tensorpact._annotations import Parameter
+from tensorpact._clause import Clause, lambda_parameters
+
+from .clauses import ALONG, Upto, Values
+from .statements import FIELDS
+
+if TYPE_CHECKING:
+    from tensorpact._terms import Terms
+
+Fail = Callable[[str], NoReturn]
+#: So many checks fit into one launch.
+MOST_CHECKS = 32
+
+
+def template_fields(clause: Clause) -> frozenset[str]:
+    """What the message of a clause may read of the number at fault.
+
+    Args:
+        clause: Any clause.
+    """
+    members: tuple[Clause, ...] = getattr(clause, "members", (clause,))
+    found = [c for c in members if isinstance(c, Values)]
+    if not found or len(found) < len(members):
+        return frozenset()
+    ends = all(check.kind == "ends_at" for c in found for check in c.checks)
+    return FIELDS | {"last"} if ends else FIELDS
+
+
+def check_values(terms: "Terms", clause: Values, label: str, fail: Fail) -> None:
+    """Look at one clause.
+
+    Args:
+        terms: The signature, read.
+        clause: The clause.
+        label: Its place and text.
+        fail: Raises the author's error.
+    """
+    for name in clause.names:
+        parameter = terms.parameters[name]
+        axes = _axes(parameter)
+        for check in clause.checks:
+            if axes is None and check.kind in ALONG | {"finite"}:
+                fail(f"{label}: {check.kind} looks into a tensor, and {name} is an argument of another kind")
+            if axes is not None and check.kind in ALONG and len(axes) != 1:
+                fail(f"{label}: {check.kind} looks along one axis, and {name} has {len(axes)}")
+            _check_dtypes(parameter, check.kind == "finite", label, fail)
+    # SEMANTICS: a name of the clause may also be that of a dim, a let or another argument.
+    for name in clause.others():
+        if name in terms.parameters:
+            _check_other(terms, clause, name, label, fail)
+    for rule in clause.rules():
+        for name in lambda_parameters(rule):
+            if name in terms.parameters and terms.parameters[name].tensor is not None:
+                fail(f"{label}: a bound reads the tensor {name}; name a tensor of bounds instead of calling on it")
+    if isinstance(clause.active, Upto):
+        for name in clause.names:
+            if len(_axes(terms.parameters[name]) or ()) != 2:
+                fail(f"{label}: upto counts columns, so {name} needs two axes")
+
+
+def _axes(parameter: Parameter) -> list[str] | None:
+    """The annotated axes of a tensor, None for an argument of another kind or with several forms."""
+    spec = parameter.tensor
+    return None if spec is None or spec.union or spec.forms[0].variadic is not None else [d.text for d in spec.dims]
+
+
+def _check_dtypes(parameter: Parameter, floats: bool, label: str, fail: Fail) -> None:
+    if parameter.tensor is None:
+        if parameter.other in (float, str, bool):
+            fail(f"{label}: {parameter.name} is no integer")
+        return
+    dtypes: Iterable[torch.dtype] = parameter.tensor.dtypes() or ()
+    for dtype in dtypes:
+        if dtype.is_complex or dtype.is_floating_point != floats:
+            word = "finite is for floating dtypes" if floats else "numbers are integers, but for finite"
+            fail(f"{label}: {word}, and {parameter.name} may be {dtype}")
+
+
+def _check_other(terms: "Terms", clause: Values, name: str, label: str, fail: Fail) -> None:
+    parameter = terms.parameters[name]
+    _check_dtypes(parameter, False, label, fail)
+    axes = _axes(parameter)
+    if axes is None or (name == clause.decides and isinstance(clause.active, str)):
+        if axes is not None and len(axes) != 1:
+            fail(f"{label}: offsets lie along one axis, and {name} has {len(axes)}")
+        return
+    for own in clause.names:
+        first = (_axes(terms.parameters[own]) or [""])[:1]
+        if axes and axes not in (first, ["1"]):
+            fail(f"{label}: {name} has the axes [{', '.join(axes)}] and needs the first axis of {own}, [{first[0]}]")

@@ -1,0 +1,206 @@
+"""The last test of a guard with clauses on values: what is at hand is looked at, the rest as the mode says."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tensorpact._clause import Rule, lambda_parameters
+
+from . import counts, launching, modes, pending
+from .clauses import Values
+from .judging import is_capturing, looked_at, scope_of
+from .rows import first_breaches
+from .statements import Run, Scope, Statement, has_data, is_at_hand, lower, runner
+from .table import Table, Unsuitable, encode
+
+if TYPE_CHECKING:
+    from tensorpact._call import Call
+    from tensorpact._terms import Step, Terms
+
+#: Scalars that a signature may be remembered with.
+_PLAIN = (int, float, bool, str, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The checks of a signature that a guard remembers: only addresses change from call to call.
+
+    Attributes:
+        known: The remembered signature.
+        scalars: Arguments that are no tensors.
+        table: The checks.
+        places: For each address the argument that it is of.
+        checked: What a late error tells.
+    """
+
+    known: Any
+    scalars: tuple[Any, ...]
+    table: Table
+    places: tuple[int, ...]
+    checked: pending.Checked
+
+
+class Gate:
+    """Clauses on values of one function, called with everything that they read.
+
+    Attributes:
+        names: What the gate is called with, in order: every parameter, then dims and lets.
+        clauses: The clauses, each with its step and the conditions around it.
+    """
+
+    def __init__(self, terms: "Terms") -> None:
+        self.terms = terms
+        self.clauses = tuple(_with_conditions(terms))
+        parameters = tuple(terms.parameters)
+        read = dict.fromkeys(n for _, clause, conditions in self.clauses for n in _reads(clause, conditions))
+        self.names = (*parameters, *(n for n in read if n not in terms.parameters))
+        self._count = len(parameters)
+        self._scalars = tuple(i for i, n in enumerate(parameters) if terms.parameters[n].tensor is None)
+        self._ready: Ready | None = None
+
+    def __call__(self, known: Any, *given: Any) -> bool:
+        """Whether the numbers at hand hold; what is in device memory is read, or a kernel is started.
+
+        Args:
+            known: The remembered signature that the call matches, or None.
+            *given: What ``names`` lists.
+        """
+        mode = modes.current
+        if mode == modes.ASYNC:
+            if pending.waiting():
+                return False
+            ready = self._ready
+            if (
+                known is not None
+                and ready is not None
+                and ready.known is known
+                and ready.scalars == tuple([given[i] for i in self._scalars])
+                and not is_capturing()
+            ):
+                table = ready.table
+                addresses = [given[i].data_ptr() for i in ready.places]
+                box = pending.box_of(ready.table.pointers[0][1].device)
+                checked = ready.checked
+                if modes.stacks:
+                    checked = _again(checked)
+                pending.launch(box, table, addresses, checked, launching.start)
+                return True
+        scope = dict(zip(self.names, given, strict=True))
+        return self._look(scope, runner(scope), known, given)
+
+    def after(self, call: "Call") -> None:
+        """Start the kernel for a call that the diagnosis has found right, where the mode asks for it.
+
+        Args:
+            call: The call, its lets derived.
+        """
+        if modes.current == modes.ASYNC:
+            scope = scope_of(call)
+            found = self._statements(scope, runner(scope))
+            self._start([s for s in found if not is_at_hand(s[1].row, s[1].clause.reads)], scope)
+
+    def _statements(self, scope: Scope, run: Run) -> "Iterator[tuple[Step, Statement]]":
+        for step, clause, conditions in self.clauses:
+            if any(scope[n] is None and n not in self.terms.parameters for n in _reads(clause, conditions)):
+                continue
+            if all(run(condition) for condition in conditions):
+                yield from ((step, statement) for statement in lower(clause, scope, run))
+
+    def _look(self, scope: Scope, run: Run, known: Any, given: tuple[Any, ...]) -> bool:
+        elsewhere: list[tuple[Step, Statement]] = []
+        near = 0
+        for step, statement in self._statements(scope, run):
+            if not is_at_hand(statement.row, statement.clause.reads):
+                elsewhere.append((step, statement))
+                continue
+            near += 1
+            if looked_at(statement.row, statement.clause.reads) is not None:
+                return False
+        if not elsewhere or modes.current == modes.OFF:
+            return True
+        if modes.current == modes.SYNC:
+            return _holds_now([s for _, s in elsewhere])
+        self._start(elsewhere, scope, None if near else known, given)
+        return True
+
+    def _start(
+        self, found: "list[tuple[Step, Statement]]", scope: Scope, known: Any = None, given: tuple[Any, ...] = ()
+    ) -> None:
+        found = [(step, s) for step, s in found if has_data(s.row)]
+        device = next((t.device for _, s in found for t in s.row.parts() if isinstance(t, Tensor)), None)
+        if device is None:
+            counts.skip("no numbers to read")
+            return
+        if launching.kernel() is None:
+            counts.skip("Triton is not installed")
+            return
+        fit: list[tuple[Step, Statement]] = []
+        for step, statement in found:
+            try:
+                encode([statement.row])
+                fit.append((step, statement))
+            except Unsuitable as reason:
+                counts.skip(str(reason))
+        with launching.current(device):
+            capturing = is_capturing()
+        if capturing and not pending.is_known(device):
+            counts.skip("the first check of a device cannot be captured")
+            return
+        if not fit:
+            return
+        table = encode([s.row for _, s in fit])
+        facts = pending.facts_of({n: scope[n] for n in self.terms.parameters})
+        looked = tuple(pending.looked_at(step, s) for step, s in fit)
+        checked = pending.Checked(self.terms, facts, looked, capturing, pending.stack_here())
+        addresses = [tensor.data_ptr() for _, tensor in table.pointers]
+        pending.launch(pending.box_of(device), table, addresses, checked, launching.start)
+        if known is not None and not capturing:
+            self._remember(known, given, table, checked)
+
+    def _remember(self, known: Any, given: tuple[Any, ...], table: Table, checked: pending.Checked) -> None:
+        scalars = tuple([given[i] for i in self._scalars])
+        places = {id(tensor): i for i, tensor in enumerate(given) if isinstance(tensor, Tensor)}
+        if all(type(s) in _PLAIN for s in scalars) and all(id(t) in places for _, t in table.pointers):
+            found = tuple(places[id(t)] for _, t in table.pointers)
+            # The table keeps no tensor alive, only where its addresses go.
+            device = checked.facts[self.names[found[0]]].stand_in()
+            bare = Table(table.words, [(at, device) for at, _ in table.pointers], table.parts)
+            self._ready = Ready(known, scalars, bare, found, checked)
+
+
+def _again(checked: pending.Checked) -> pending.Checked:
+    return pending.Checked(checked.terms, checked.facts, checked.looked, False, pending.stack_here())
+
+
+def _with_conditions(terms: "Terms") -> "Iterator[tuple[Step, Values, tuple[Rule, ...]]]":
+    for step, clause in terms.values():
+        around = step.clause.when if step.clause is not clause else None
+        yield step, clause, tuple(r for r in (around, clause.when) if r is not None)
+
+
+def _reads(clause: Values, conditions: tuple[Rule, ...]) -> Iterator[str]:
+    yield from clause.others()
+    for rule in (*clause.rules(), *conditions):
+        yield from lambda_parameters(rule)
+
+
+def _holds_now(statements: list[Statement]) -> bool:
+    """Whether the numbers in device memory hold, with one read for each device."""
+    if is_capturing():
+        counts.skip("a graph is being captured")
+        return True
+    found = [s for s in statements if has_data(s.row)]
+    if len(found) < len(statements):
+        counts.skip("no numbers to read")
+    groups: dict[torch.device, list[Statement]] = {}
+    for statement in found:
+        device = next(p.device for p in statement.row.parts() if isinstance(p, Tensor) and not p.is_cpu)
+        groups.setdefault(device, []).append(statement)
+    for group in groups.values():
+        if any(b is not None for b in first_breaches([s.row for s in group])):
+            return False
+    counts.did("sync")
+    return True

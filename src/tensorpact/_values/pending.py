@@ -1,0 +1,259 @@
+"""Asynchronous checks from the start of the kernel to the error: calls in flight, and violations not raised yet."""
+
+import itertools
+import sys
+import threading
+import traceback
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tensorpact._changes import Outline
+from tensorpact._clause import Clause
+
+from . import counts, modes
+from .clauses import Check, Values
+from .judging import broken, scope_of
+from .mailbox import Mailbox, Record
+from .rows import FINITE, Breach, Row, as_float
+from .statements import Statement
+from .table import Table
+
+if TYPE_CHECKING:
+    from tensorpact._errors import ContractViolation
+    from tensorpact._terms import Step, Terms
+
+#: So many calls are remembered, so that a late violation can tell of its call; of captured ones all.
+_REMEMBERED = 4096
+#: So many violations wait to be raised; more stay in the mailbox.
+_WAITING = 256
+
+_numbers = itertools.count(1)
+_lock = threading.RLock()
+_boxes: dict[torch.device, Mailbox] = {}
+_box_list: tuple[Mailbox, ...] = ()
+_calls: "OrderedDict[int, Checked]" = OrderedDict()
+_captured: "dict[int, Checked]" = {}
+_queue: deque[Record] = deque()
+#: Starts the kernel on a table; another one where a test has no device.
+Start = Callable[[Mailbox, int, int, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """One check of a call, without its numbers: which clause, of which parameter."""
+
+    step: "Step"
+    clause: Values
+    name: str
+    check: Check
+    kind: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a late error tells of the call.
+
+    Attributes:
+        terms: The contract laid on the signature.
+        facts: Argument by name: tensors without their memory.
+        looked: The checks, in the order of the table.
+        captured: Whether the launch is part of a graph.
+        stack: Where the call was made, where that was asked for.
+    """
+
+    terms: "Terms"
+    facts: Mapping[str, Any]
+    looked: tuple[Looked, ...]
+    captured: bool = False
+    stack: traceback.StackSummary | None = None
+
+
+def facts_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments without memory: what a late error needs.
+
+    Args:
+        values: Parameter name to argument.
+    """
+    return {
+        name: Outline(tuple(v.shape), tuple(v.stride()), v.dtype, v.device)
+        if isinstance(v, Tensor) and v.layout is torch.strided
+        else v
+        for name, v in values.items()
+    }
+
+
+def looked_at(step: "Step", statement: Statement) -> Looked:
+    """A check without its numbers."""
+    return Looked(step, statement.clause, statement.name, statement.check, statement.row.kind)
+
+
+def box_of(device: torch.device) -> Mailbox:
+    """The mailbox of a device, made when it is first asked for."""
+    global _box_list
+    found = _boxes.get(device)
+    if found is None:
+        with _lock:
+            found = _boxes.setdefault(device, Mailbox(device)) if device not in _boxes else _boxes[device]
+            _box_list = tuple(_boxes.values())
+    return found
+
+
+def is_known(device: torch.device) -> bool:
+    """Whether there is a mailbox for a device."""
+    return device in _boxes
+
+
+def launch(box: Mailbox, table: Table, addresses: list[int], checked: Checked, start: Start) -> None:
+    """Start the checker on one call.
+
+    Args:
+        box: Mailbox of the device.
+        table: The checks.
+        addresses: One for each pointer of the table.
+        checked: What a late error tells.
+        start: Starts the kernel.
+    """
+    room = box.room(checked.captured, table)
+    if room is None:
+        counts.skip("no room for captured checks" if checked.captured else "too many calls in flight")
+        return
+    place, counter = room
+    call = next(_numbers)
+    words: array[int] = table.words[:]
+    for (at, _), address in zip(table.pointers, addresses, strict=True):
+        words[at] = address
+    box.write(place, call, words)
+    if checked.captured:
+        _captured[call] = checked
+    else:
+        _calls[call] = checked
+        if len(_calls) > _REMEMBERED:
+            with _lock:
+                _calls.popitem(last=False)
+    start(box, place, counter, table.count, table.parts)
+    counts.did("launched")
+
+
+def stack_here() -> traceback.StackSummary | None:
+    """The stack of the caller, where that was asked for."""
+    if not modes.stacks:
+        return None
+    frame = sys._getframe(1)
+    while frame.f_back is not None and (
+        __package__ in frame.f_globals.get("__name__", "") or frame.f_code.co_filename.startswith("<tensorpact")
+    ):
+        frame = frame.f_back
+    return traceback.StackSummary.extract(traceback.walk_stack(frame), limit=24, lookup_lines=False)
+
+
+def waiting() -> bool:
+    """Whether a violation is known or has come: one plain load for each device."""
+    if _queue:
+        return True
+    for box in _box_list:  # noqa: SIM110 - a generator costs more than the load
+        if box.words[box.at] & 0xFFFF == box.tag:
+            return True
+    return False
+
+
+def take() -> "ContractViolation | None":
+    """The next violation as the error to raise, or None."""
+    if not waiting():
+        return None
+    _collect()
+    try:
+        record = _queue.popleft()
+    except IndexError:
+        return None
+    return _error_of(record)
+
+
+def _collect() -> None:
+    with _lock:
+        for box in _box_list:
+            while len(_queue) < _WAITING:
+                record = box.read()
+                if record is None:
+                    break
+                _queue.append(record)
+
+
+def pending() -> int:
+    """Violations that are known and not raised yet."""
+    _collect()
+    return len(_queue)
+
+
+def dropped() -> int:
+    """Violations that found no room."""
+    return sum(box.dropped for box in _box_list)
+
+
+def wait() -> None:
+    """Wait until every checker that was started has ended."""
+    for box in _box_list:
+        if box.device.type != "cpu":
+            torch.cuda.synchronize(box.device)
+
+
+def _error_of(record: Record) -> "ContractViolation":
+    from tensorpact._call import Call
+    from tensorpact._diagnosis import make_error
+    from tensorpact._errors import ContractValueError
+    from tensorpact._evaluation import Violation, run_lets
+    from tensorpact._expansion import expand_call
+
+    checked = _captured.get(record.call) or _calls.get(record.call)
+    if checked is None:
+        error = ContractValueError(
+            f"a number of call {record.call}, which is no longer remembered, breaks its contract: "
+            f"check {record.row} at place {record.place} found {record.value}, the limit is {record.limit}"
+        )
+        error.call_number = record.call
+        return error
+    looked = checked.looked[record.row]
+    values = {n: v.stand_in() if isinstance(v, Outline) else v for n, v in checked.facts.items()}
+    call = Call(*expand_call(checked.terms, values))
+    run_lets(call)
+    value = as_float(record.value, values[looked.name]) if looked.kind == FINITE else record.value
+    statement = Statement(looked.clause, looked.name, looked.check, Row(looked.kind, []))
+    verdict = broken(statement, Breach(record.place, value, record.limit), scope_of(call))
+    step_error = _documented(looked.step.clause)
+    error = make_error(call, Violation(verdict, step_error, looked.step))
+    error.call_number = record.call
+    _annotate(error, record, checked)
+    return error
+
+
+def _documented(clause: Clause) -> Any:
+    return clause.error
+
+
+def _annotate(error: "ContractViolation", record: Record, checked: Checked) -> None:
+    """Say which call it was."""
+    if checked.captured:
+        lines = [f"found by the asynchronous check in run {record.run} of the launch captured as call {record.call}"]
+    else:
+        lines = [f"found by the asynchronous check of call {record.call}, which was let through"]
+    if checked.stack is not None:
+        lines += ["that call was made here:", "".join(checked.stack.format()).rstrip()]
+    elif not checked.captured:
+        lines.append('tensorpact.value_checks("async", stacks=True) keeps its stack, "sync" raises in the call itself')
+    error.add_note("\n".join(lines))
+
+
+def forget() -> None:
+    """Drop every call, violation and mailbox."""
+    global _box_list
+    with _lock:
+        _boxes.clear()
+        _box_list = ()
+        _calls.clear()
+        _captured.clear()
+        _queue.clear()

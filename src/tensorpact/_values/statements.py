@@ -1,0 +1,234 @@
+"""A clause on values laid on one call: its checks as rows, and the words for the one that does not hold."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from tensorpact._clause import Rule, lambda_parameters
+
+from .clauses import Bound, Check, Live, Upto, Values
+from .rows import ALL, COLUMNS, KINDS, LIVE, RANGE, SPAN, Breach, Numbers, Row, place_text
+
+#: Parameter, dim or let to what it is in this call; None for an absent argument and an unbound dim.
+Scope = Mapping[str, Any]
+Run = Callable[[Rule], Any]
+
+
+class Absent(Exception):
+    """A check does not apply: an optional argument is None, or a dim is unbound because of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One check of one parameter in one call.
+
+    Attributes:
+        clause: Where it stands.
+        name: The parameter.
+        check: What holds.
+        row: The same with numbers in the place of names.
+    """
+
+    clause: Values
+    name: str
+    check: Check
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A number that breaks a check, in words.
+
+    Attributes:
+        position: Its index along each axis; empty for an argument that is a number.
+        value: The number.
+        expected: What it should be.
+        limit: The bound as the contract has it.
+    """
+
+    position: str
+    value: int | float
+    expected: str
+    limit: int
+
+    def fields(self, check: Check) -> dict[str, Any]:
+        """What a message template may read."""
+        fields = {"position": self.position, "value": self.value, "expected": self.expected, "limit": self.limit}
+        return fields | ({"last": self.value} if check.kind == "ends_at" else {})
+
+
+#: Names that a message of a clause on values may read beside arguments, dims and lets.
+FIELDS = frozenset({"position", "value", "expected", "limit"})
+
+
+def lower(clause: Values, scope: Scope, run: Run) -> Iterator[Statement]:
+    """The checks of a clause in the order in which they are looked at; those that do not apply are left out.
+
+    Args:
+        clause: The clause.
+        scope: What the names are in this call.
+        run: Calls a rule with what its parameters name; raises Absent where one is unbound.
+    """
+    if clause.checks[0].kind == "same_empty":
+        one, other = (numbers_of(name, scope) for name in clause.names)
+        if one is not None and other is not None:
+            yield Statement(clause, clause.names[0], clause.checks[0], Row(KINDS["same_empty"], one, other=other))
+        return
+    for name in clause.names:
+        numbers = numbers_of(name, scope)
+        if numbers is None:
+            continue
+        for check in clause.checks:
+            try:
+                yield Statement(clause, name, check, _row(clause, check, numbers, scope, run))
+            except Absent:
+                continue
+
+
+def numbers_of(name: str, scope: Scope) -> Numbers | None:
+    """The numbers behind a name: its copy on the host where there is one; None where the argument is."""
+    value = scope[name]
+    host = scope.get(f"{name}_host")
+    if value is None:
+        return None
+    if host is not None:
+        # Entries may be NumPy's, which compute in their own width.
+        return [int(entry) for entry in host]
+    return value if isinstance(value, Tensor) else [int(value)]
+
+
+def _row(clause: Values, check: Check, numbers: Numbers, scope: Scope, run: Run) -> Row:
+    row = Row(KINDS.get(check.kind, RANGE), numbers, padding=clause.padding)
+    if check.lower is not None:
+        row.lower, row.lower_of = _bound(check.lower, scope, run)
+    if check.upper is not None:
+        row.upper, row.upper_of = _bound(check.upper, scope, run)
+        row.upper -= check.kind in ("less_than", "within")
+    if check.kind in ("starts_at", "ends_at"):
+        row.upper, row.upper_of = row.lower, row.lower_of
+        row.first, row.last, row.padding = check.kind == "starts_at", check.kind == "ends_at", None
+    elif check.kind in ("nondecreasing", "finite"):
+        row.padding = None
+    if clause.plus is not None:
+        row.plus, row.plus_of = _bound(clause.plus, scope, run)
+    if clause.decides is not None:
+        row.active = numbers_of(clause.decides, scope)
+        row.mode = COLUMNS if isinstance(clause.active, Upto) else LIVE if isinstance(clause.active, Live) else SPAN
+        if isinstance(clause.active, Upto):
+            row.per, _ = _bound(clause.active.per, scope, run)
+        if row.active is None:
+            row.mode = ALL
+    return row
+
+
+def _bound(bound: Bound, scope: Scope, run: Run) -> tuple[int, Numbers | None]:
+    if isinstance(bound, int):
+        return bound, None
+    value = numbers_of(bound, scope) if isinstance(bound, str) else run(bound)
+    if value is None:
+        raise Absent
+    if isinstance(value, Tensor):
+        return 0, value
+    if isinstance(value, Sequence):
+        entries = cast("Sequence[int]", value)
+        return (entries[0], None) if len(entries) == 1 else (0, entries)
+    return int(value), None
+
+
+def runner(scope: Scope) -> Run:
+    """Calls rules with what a scope holds."""
+
+    def run(rule: Rule) -> Any:
+        given = [scope[name] for name in lambda_parameters(rule)]
+        return rule(*given)
+
+    return run
+
+
+def is_at_hand(row: Row, reads: tuple[str, ...]) -> bool:
+    """Whether all numbers of a row can be read without waiting."""
+    return all(not isinstance(p, Tensor) or p.is_cpu or p.device.type in reads for p in row.parts())
+
+
+def has_data(row: Row) -> bool:
+    """Whether there are numbers at all: none in a meta tensor, nor while something traces."""
+    depth: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", int)  # pyright: ignore[reportPrivateUsage]
+    if torch.compiler.is_compiling() or depth():
+        return False
+    return not any(isinstance(p, Tensor) and (p.is_meta or _is_hollow(p)) for p in row.parts())
+
+
+def _is_hollow(tensor: Tensor) -> bool:
+    return (
+        hasattr(type(tensor), "__torch_dispatch__")
+        and type(tensor) not in (Tensor, torch.nn.Parameter)
+        and (type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__)
+    )
+
+
+def in_words(statement: Statement, breach: Breach, scope: Scope) -> Found:
+    """What a breach says.
+
+    Args:
+        statement: What does not hold.
+        breach: Where it does not.
+        scope: What the names are in the call; tensors need no data.
+    """
+    value, check = scope[statement.name], statement.check
+    shape = tuple(value.shape) if isinstance(value, Tensor) else ()
+    position = place_text(breach.position, shape) if isinstance(value, Tensor) else ""
+    limit = breach.limit
+    upper = check.kind == "less_than" or (check.kind == "within" and breach.value > limit)
+    limit += upper
+    return Found(position, breach.value, _expected(statement, breach, scope, limit), limit)
+
+
+def _expected(statement: Statement, breach: Breach, scope: Scope, limit: int) -> str:
+    check, shape = statement.check, getattr(scope[statement.name], "shape", (1,))
+    inner = 1
+    for size in shape[1:]:
+        inner *= size
+    first = breach.position // max(inner, 1)
+
+    def said(bound: Bound | None, number: int) -> str:
+        if not isinstance(bound, str):
+            return str(number)
+        given = scope[bound]
+        if isinstance(given, Tensor) and given.numel() != 1:
+            return f"{bound}[{first}] = {number}"
+        return f"{bound} = {number}"
+
+    kind = check.kind
+    if kind == "within":
+        if breach.value < limit:
+            return f"at least {said(check.lower, limit)}"
+        return f"below {said(check.upper, limit)}"
+    bound = check.lower if check.lower is not None else check.upper
+    words = {
+        "starts_at": f"{said(bound, limit)} at the start",
+        "ends_at": f"{said(bound, limit)} at the end",
+        "at_least": f"at least {said(bound, limit)}",
+        "at_most": f"at most {said(bound, limit)}",
+        "less_than": f"below {said(bound, limit)}",
+        "multiple_of": f"a multiple of {said(bound, limit)}",
+        "nondecreasing": f"at least the entry before it, {limit}",
+        "distinct": "no number twice",
+        "finite": "a finite number",
+    }
+    return words.get(kind, f"an empty sequence on both sides or on neither, but the other has {limit} rows")
+
+
+def default_text(statement: Statement, found: Found) -> str:
+    """The default text of a breach."""
+    name = f"{statement.name}[{found.position}]" if found.position else statement.name
+    if statement.check.kind == "same_empty":
+        name, other = statement.clause.names
+        return (
+            f"sequence {found.position} has {found.value} rows in {name} and {found.limit} in {other}: "
+            "empty on one side only"
+        )
+    plus = f" + {statement.clause.plus}" if statement.clause.plus is not None else ""
+    return f"{name}{plus} is {found.value}, expected {found.expected}"

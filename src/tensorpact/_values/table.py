@@ -1,0 +1,185 @@
+"""Checks as words that the checker kernel reads.
+
+===== ====================================================================================
+words meaning
+===== ====================================================================================
+0     kind of check
+1–3   address and width of the numbers; the place behind the last one that is looked at
+4     size of the second axis, 0 where there is none
+7, 8  strides of the first and the second axis, in elements
+11,12 smallest and largest number; the divisor; the bits that say "not finite"
+15    bits that say which of the two the bound of a row is added to
+16–18 address, width and stride of bounds by row, or of the other vector of ``same_empty``
+19–21 the same for what is added by row
+22–24 the same for what says which entries count: offsets, lengths, numbers of rows
+25,26 which of them it is; units of a length in one column
+27,28 what marks padding, and the number that does
+29    what is added to every entry
+31    the first place that is looked at
+===== ====================================================================================
+
+The remaining words are zero.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .rows import ALL, COLUMNS, DISTINCT, FINITE, LIVE, LOWEST, SPAN, Numbers, Row
+
+WORDS = 32
+_WIDTHS = {torch.int32: 0, torch.int64: 1, torch.int16: 2, torch.int8: 3, torch.uint8: 4, torch.bool: 4}
+_FLOAT_WIDTHS = {1: 4, 2: 2, 4: 0, 8: 1}
+#: The exponent bits of each format; all of them set is infinity or NaN.
+_EXPONENTS = {
+    torch.float16: 0x7C00,
+    torch.bfloat16: 0x7F80,
+    torch.float32: 0x7F800000,
+    torch.float64: 0x7FF0000000000000,
+    torch.float8_e5m2: 0x7C,
+    torch.float8_e4m3fn: 0x7F,
+}
+#: Entries that one program compares with one another in the search for a repeat.
+_PAIRS = 64
+BLOCK = 256
+_MOST_PARTS = 64
+#: A repeat is looked for among so many entries at most: the effort grows with their square.
+MOST_DISTINCT = 4096
+_PADDING_NEGATIVE, _PADDING_EXACT = 1, 2
+_BELOW, _ABOVE = 1, 2
+
+
+class Unsuitable(Exception):
+    """A check that the kernel cannot make, with the reason."""
+
+
+@dataclass(slots=True)
+class Table:
+    """The checks of one call as words.
+
+    Attributes:
+        words: Words of all checks, 32 for each; zero in the place of an address.
+        pointers: Place of each address among the words, and the tensor that it is of.
+        parts: Programs for each check.
+    """
+
+    words: "array[int]"
+    pointers: list[tuple[int, Tensor]]
+    parts: int
+
+    @property
+    def count(self) -> int:
+        """Number of checks."""
+        return len(self.words) // WORDS
+
+
+def encode(rows: Sequence[Row]) -> Table:
+    """The words of some checks on one device.
+
+    Args:
+        rows: The checks.
+
+    Raises:
+        Unsuitable: One of them is not for the kernel.
+    """
+    table = Table(array("q"), [], 1)
+    for row in rows:
+        base = len(table.words)
+        table.words.extend(_encoded(row, table.pointers, base))
+        work = (table.words[base + 3] - table.words[base + 31]) // (_PAIRS if row.kind == DISTINCT else BLOCK)
+        table.parts = max(table.parts, min(work + 1, _MOST_PARTS))
+    return table
+
+
+def _encoded(row: Row, pointers: list[tuple[int, Tensor]], base: int) -> list[int]:
+    words = [0] * WORDS
+    numbers = _tensor(row.numbers)
+    words[0] = row.kind
+    pointers.append((base + 1, numbers))
+    words[2] = _width(numbers, row.kind == FINITE)
+    words[31], words[3] = row.span()
+    words[4], words[7], words[8] = _axes(numbers, keep_first=_by_row(row))
+    words[11], words[12] = row.lower, row.upper
+    if row.kind == FINITE:
+        words[11], words[12] = LOWEST, _EXPONENTS[numbers.dtype]
+    elif row.kind == DISTINCT and row.span()[1] > MOST_DISTINCT:
+        raise Unsuitable(f"more than {MOST_DISTINCT} entries that must differ")
+    bounds = [(_BELOW, row.lower_of), (_ABOVE, row.upper_of), (0, row.other)]
+    given = [(side, part) for side, part in bounds if part is not None]
+    if len(given) == 2 and given[0][1] is given[1][1]:
+        given = [(_BELOW | _ABOVE, given[0][1])]
+    if len(given) > 1:
+        raise Unsuitable("two bounds that differ by row")
+    for side, part in given:
+        words[15] = side
+        _reference(words, pointers, base, 16, part, numbers)
+    if row.plus_of is not None:
+        _reference(words, pointers, base, 19, row.plus_of, numbers)
+    if row.mode != ALL and row.active is not None:
+        active = _reference(words, pointers, base, 22, row.active, numbers)
+        words[25] = row.mode
+        words[26] = row.per if row.mode == COLUMNS else 0
+        if row.mode == SPAN:
+            # The kernel reads the first offset and the one behind a whole step.
+            words[24] = active.stride(0) * (active.numel() - 1) if active.numel() else 0
+            words[3] = words[3] if active.numel() else words[31]
+    if row.padding is not None:
+        words[27] = _PADDING_NEGATIVE if row.padding == "negative" else _PADDING_EXACT
+        words[28] = row.padding if isinstance(row.padding, int) else 0
+    words[29] = row.plus
+    return words
+
+
+def _by_row(row: Row) -> bool:
+    return row.mode in (COLUMNS, LIVE) or any(part is not None for part in (row.lower_of, row.upper_of, row.plus_of))
+
+
+def _tensor(numbers: Numbers) -> Tensor:
+    if not isinstance(numbers, Tensor):
+        raise Unsuitable("numbers on the host beside numbers on a device")
+    return numbers
+
+
+def _width(tensor: Tensor, floats: bool = False) -> int:
+    if floats:
+        if tensor.dtype not in _EXPONENTS:
+            raise Unsuitable(f"floats of {tensor.dtype}")
+        return _FLOAT_WIDTHS[tensor.element_size()]
+    if tensor.dtype not in _WIDTHS:
+        raise Unsuitable(f"numbers of {tensor.dtype}")
+    return _WIDTHS[tensor.dtype]
+
+
+def _axes(tensor: Tensor, keep_first: bool) -> tuple[int, int, int]:
+    """Size of the second axis and strides of two axes, after axes that lie one behind the other are taken as one."""
+    axes: list[tuple[int, int]] = []
+    for place, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size == 1 and not (keep_first and place == 0):
+            continue
+        if axes and axes[-1][1] == size * stride and not (keep_first and place == 1):
+            axes[-1] = (axes[-1][0] * size, stride)
+        else:
+            axes.append((size, stride))
+    if len(axes) > 2:
+        raise Unsuitable(f"a tensor of shape {list(tensor.shape)} with strides {list(tensor.stride())}")
+    if len(axes) == 2:
+        return axes[1][0], axes[0][1], axes[1][1]
+    return 0, axes[0][1] if axes else 1, 0
+
+
+def _reference(
+    words: list[int], pointers: list[tuple[int, Tensor]], base: int, at: int, numbers: Numbers, beside: Tensor
+) -> Tensor:
+    tensor = _tensor(numbers)
+    if tensor.device != beside.device:
+        raise Unsuitable("tensors on several devices")
+    if tensor.dtype not in (torch.int32, torch.int64) or tensor.ndim > 1:
+        raise Unsuitable(f"bounds or offsets of {tensor.dtype} with {tensor.ndim} axes")
+    pointers.append((base + at, tensor))
+    words[at + 1] = _WIDTHS[tensor.dtype]
+    # One entry holds for every row.
+    words[at + 2] = tensor.stride(0) if tensor.ndim and tensor.numel() > 1 else 0
+    return tensor
