@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
