@@ -142,8 +142,8 @@ def index_clause() -> Clause:
 def _buffers() -> Clause:
     """Keys and values have their tokens in the same slots."""
     return any_of(
-        rank_of("self.k", "self.v"),
-        shape("self.v", axes="B S Hc"),
+        rank_of("self.k"),
+        shape("self.v", axes="B S Hc"),  # and its rank
         same_dtype("self.k", "self.v"),
         same_device("self.k", "self.v"),
         error=BUFFERS,

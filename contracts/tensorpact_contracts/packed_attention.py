@@ -219,7 +219,7 @@ def _contract(name: str, reference: str) -> Contract:
             # Holes of the public checks from here on.
             require(lambda Nq, Nkv: Nq > 0 and Nkv > 0 and Nq % Nkv == 0, error=HEAD_GROUPS, about=("q", "k")),
             require(lambda D, Dv: D > 0 and Dv > 0, error=NO_COLUMNS, about=("q", "v")),
-            dtype("q", "k", "v", error=FLOATING),
+            dtype("q", error=FLOATING),  # k and v have the dtype of q by now
             require(
                 lambda cu_seqlens_q, cu_seqlens_q_host: _agrees(cu_seqlens_q, cu_seqlens_q_host),
                 error=HOST_DIFFERS,

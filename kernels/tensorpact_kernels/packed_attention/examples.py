@@ -44,7 +44,8 @@ def mistakes(name: str) -> Sequence[Mistake]:
     """
     if not name.startswith("fused_infer_attention_varlen"):
         return ()
-    found: list[Mistake] = [_in_double, _with_gradient, *(_with_too_many(name) for name in ("q", "k"))]
+    found: list[Mistake] = [_in_double, *(_with_gradient(name) for name in ("q", "k", "v"))]
+    found += [_with_too_many(name) for name in ("q", "k")]
     for boundaries, _ in _SIDES:
         found += [
             _setting(boundaries, 0, 1),
@@ -103,8 +104,13 @@ def _in_double(arguments: dict[str, Any]) -> None:
         arguments[name] = arguments[name].double()
 
 
-def _with_gradient(arguments: dict[str, Any]) -> None:
-    arguments["k"].requires_grad_()
+def _with_gradient(name: str) -> Mistake:
+    """A backward pass that does not exist."""
+
+    def mistake(arguments: dict[str, Any]) -> None:
+        arguments[name].requires_grad_()
+
+    return mistake
 
 
 def _with_too_many(name: str) -> Mistake:

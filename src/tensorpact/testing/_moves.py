@@ -1,7 +1,7 @@
 """Mutations of valid arguments: the near misses that a caller makes."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,8 @@ import torch
 
 from tensorpact._annotations import Parameter
 from tensorpact._dims import DimKind
+from tensorpact._terms import Step, flat
+from tensorpact.clauses import SameDevice, SameDtype
 from tensorpact.constraints import NamedAxes
 
 from ._drafts import Case, Draft, Move, plan_at
@@ -107,6 +109,21 @@ def wrong_moves(space: Space, scalars: dict[str, Scalar], case: Case) -> list[Mo
     return found
 
 
+def joint_moves(step: Step, plans: Mapping[str, Any]) -> Iterator[tuple[Move, ...]]:
+    """Of tensors that have to agree, all but one changed alike: where other clauses bind some of them together."""
+    for clause in flat(step.clause):
+        if not isinstance(clause, (SameDtype, SameDevice)):
+            continue
+        given = [n for n in clause.names if isinstance(plan_at(dict(plans), n), TensorPlan)]
+        for left_out in given if len(given) > 2 else ():
+            rest = [n for n in given if n != left_out]
+            if isinstance(clause, SameDevice):
+                yield tuple(Move("device", n, "meta") for n in rest)
+                continue
+            for dtype in COMMON_DTYPES[:3]:
+                yield tuple(Move("dtype", n, dtype) for n in rest)
+
+
 class Mutations:
     """All moves from one valid draft, and those that concern given names.
 
@@ -119,6 +136,7 @@ class Mutations:
 
     def __init__(self, space: Space, scalars: dict[str, Scalar], draft: Draft, case: Case) -> None:
         self.draft = draft
+        self.plans = case.plans
         self.by_parameter: dict[str, list[Move]] = {}
         self.by_dim: dict[str, list[Move]] = {}
         tensors = [n for n, p in case.plans.items() if isinstance(p, TensorPlan)]
@@ -144,10 +162,12 @@ class Mutations:
     def _add_fields(self, space: Space, scalars: dict[str, Scalar], case: Case) -> None:
         """Moves of the fields of ``self``, which count as moves of ``self`` too; arguments may alias its tensors."""
         arguments = [n for n, p in case.plans.items() if isinstance(p, TensorPlan)]
+        plans = {p.name: plan_at(dict(case.plans), p.name) for p in space.fields}
         for p in space.fields:
-            plan = plan_at(dict(case.plans), p.name)
+            plan = plans[p.name]
             if isinstance(plan, TensorPlan) and p.tensor is not None:
-                found = list(tensor_moves(space, p, plan, ()))
+                like = (n for n, o in plans.items() if isinstance(o, TensorPlan) and o.dtype == plan.dtype)
+                found = list(tensor_moves(space, p, plan, like))
                 found += [Move("alias", name, p.name) for name in arguments if case.plans[name].dtype == plan.dtype]
             else:
                 found = list(scalar_moves(p.name, scalars[p.name], plan)) if p.name in scalars else []

@@ -114,11 +114,13 @@ def _loosened(clause: Clause, terms: Terms) -> Iterator[_Loosened]:
     if isinstance(clause, AnyOf):
         for i, member in enumerate(clause.members):
             rest = (*clause.members[:i], *clause.members[i + 1 :])
+            alike = [str(m) for m in clause.members].count(str(member)) > 1
+            label = f"{member}, member {i}," if alike else str(member)
             if rest:
-                yield _Loosened(f"without {member}", replace(clause, members=rest), {})
+                yield _Loosened(f"without {label}".rstrip(","), replace(clause, members=rest), {})
             for made in _loosened(member, terms):
                 members = (*clause.members[:i], made.clause, *clause.members[i + 1 :])
-                yield _Loosened(f"{member} {made.change}", replace(clause, members=members), made.spec, made.doubtful)
+                yield _Loosened(f"{label} {made.change}", replace(clause, members=members), made.spec, made.doubtful)
         return
     yield from _fewer_names(clause)
     if isinstance(clause, Shape):

@@ -32,7 +32,7 @@ def mutate(
     corpus: Corpus | None = None,
     pages: bool = False,
     seed: int = 0,
-    budget: int = 1500,
+    budget: int = 4000,
     progress: Progress | None = None,
 ) -> MutationReport:
     """Leave out or loosen every clause of contracts in turn, and see whether a refused call notices.

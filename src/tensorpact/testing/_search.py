@@ -17,7 +17,7 @@ from tensorpact.clauses import Let
 
 from ._drafts import Case, Draft, ImpossibleError, Move, Verdict, complete, resolve
 from ._draw import Drawer, said
-from ._moves import Mutations
+from ._moves import Mutations, joint_moves
 from ._space import CannotDrawError, Space
 from ._wholes import Skeleton
 
@@ -120,6 +120,9 @@ class Suite:
         for base in self.bases:
             for move in base.about(*about):
                 yield base.draft.moved(move)
+        for base in self.bases:
+            for moves in joint_moves(step, base.plans):
+                yield base.draft.moved(*moves)
         for base in self.bases[:3]:
             for move in base.all:
                 yield base.draft.moved(move)
