@@ -11,6 +11,21 @@ from tensorpact.integrations import Applied, ApplyError, apply, judge
 
 #: Foreign function to the overlay that is made for it, as ``module:name`` below this package.
 TABLE = {
+    "sglang.kernels.ops.attention.dsv4.unified_kv_kernels.paged_decode:sparse_attn_v4_paged_decode": (
+        "sglang_attention:sparse_attn_v4_paged_decode"
+    ),
+    "sglang.kernels.ops.attention.dsv4.unified_kv_kernels.paged_prefill:sparse_attn_v4_paged_prefill": (
+        "sglang_attention:sparse_attn_v4_paged_prefill"
+    ),
+    "sglang.kernels.ops.attention.helion.kda_decode:helion_fused_recurrent_kda_packed_decode": (
+        "sglang_attention:helion_fused_recurrent_kda_packed_decode"
+    ),
+    "sglang.kernels.ops.attention.helion.kda_replayssm:helion_fused_recurrent_kda_replayssm_decode": (
+        "sglang_attention:helion_fused_recurrent_kda_replayssm_decode"
+    ),
+    "sglang.multimodal_gen.runtime.layers.attention.backends.ascend_fa:fused_infer_attention_varlen": (
+        "sglang_attention:fused_infer_attention_varlen"
+    ),
     "fla.ops.delta_rule:chunk_delta_rule": "fla_delta:chunk_delta_rule",
     "fla.ops.delta_rule:fused_recurrent_delta_rule": "fla_delta:fused_recurrent_delta_rule",
     "fla.ops.gated_delta_rule:chunk_gated_delta_rule": "fla_delta:chunk_gated_delta_rule",

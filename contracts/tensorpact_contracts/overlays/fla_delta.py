@@ -161,6 +161,7 @@ def chunk_kda(
     beta: Float[Tensor, "B T HV"],
     scale: float | None = None,
     initial_state: Float[Tensor, "_ _ _ _"] | None = None,
+    *,
     state_v_first: bool = False,
     cu_seqlens: Int[Tensor, " _"] | None = None,
     **kwargs: Any,
@@ -176,6 +177,7 @@ def fused_recurrent_kda(
     g: Float[Tensor, "B T HV K"],
     beta: Float[Tensor, "B T HV"] | Float[Tensor, "B T HV V"],
     A_log: Float[Tensor, "..."] | None = None,
+    *,
     scale: float | None = None,
     initial_state: Float[Tensor, "_ _ _ _"] | None = None,
     use_gate_in_kernel: bool = False,
@@ -196,6 +198,7 @@ def chunk_gated_delta_rule(
     beta: Float[Tensor, "B T HV"],
     scale: float | None = None,
     initial_state: Float[Tensor, "_ _ _ _"] | None = None,
+    *,
     state_v_first: bool = False,
     cu_seqlens: Int[Tensor, " _"] | None = None,
     **kwargs: Any,
@@ -214,6 +217,7 @@ def fused_recurrent_gated_delta_rule(
     beta: Float[Tensor, "B T HV"] | Float[Tensor, "B T HV V"] | None = None,
     scale: float | None = None,
     initial_state: Float[Tensor, "_ _ _ _"] | None = None,
+    *,
     use_gate_in_kernel: bool = False,
     A_log: Float[Tensor, "..."] | None = None,
     state_v_first: bool = False,
@@ -231,6 +235,7 @@ def chunk_delta_rule(
     beta: Float[Tensor, "B T H"],
     scale: float | None = None,
     initial_state: Float[Tensor, "_ _ _ _"] | None = None,
+    *,
     cu_seqlens: Int[Tensor, " _"] | None = None,
     **kwargs: Any,
 ) -> Any:
@@ -245,6 +250,7 @@ def fused_recurrent_delta_rule(
     beta: Float[Tensor, "B T H"] | Float[Tensor, "B T H V"] | None = None,
     scale: float | None = None,
     initial_state: Float[Tensor, "_ _ _ _"] | None = None,
+    *,
     cu_seqlens: Int[Tensor, " _"] | None = None,
 ) -> Any:
     """The delta rule token by token; what is not named here is handed on as it is."""

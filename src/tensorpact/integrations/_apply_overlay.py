@@ -41,7 +41,7 @@ def overlay(
     def decorate(stub: Callable[P, R]) -> Callable[P, R]:
         made = Overlay(target, contract, cast(FunctionType, stub), through)
         written = signature_of(stub)
-        body = forwarder(resolving(late), list(written.parameters.values()), "plain", target)
+        body = forwarder(resolving(late), list(written.parameters.values()), "plain", target, by_name=True)
         scope = closed_over(stub)
         body.__annotations__ = {
             name: evaluate_hint(hint, getattr(stub, "__globals__", {}), scope)

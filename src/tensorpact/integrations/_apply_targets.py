@@ -8,6 +8,7 @@ import pkgutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path, PurePath
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
@@ -145,13 +146,18 @@ def require_findable(target: TargetName) -> None:
         if loaded is not None:
             path = getattr(loaded, "__path__", None)
             continue
-        spec = _spec(name, path)
+        try:
+            spec = _spec(name, path)
+        except KeyError:
+            # A namespace package inside one that is not imported: its finder wants the parent, which stays unimported.
+            path = [str(PurePath(folder, part)) for folder in path or sys.path if Path(folder, part).is_dir()]
+            continue
         if spec is None:
             known = [info.name for info in pkgutil.iter_modules(path)]
             known += [n for n in sys.modules if "." not in n] if path is None else []
             where = f"{name.rpartition('.')[0]} has no module {part!r}" if i else f"no module {part!r} is installed"
             raise TargetNotFoundError(f"{target}: {where}{near(part, known)}")
-        path = spec.submodule_search_locations
+        path = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
         if path is None and i + 1 < len(parts):
             raise TargetNotFoundError(f"{target}: {name} is a module, not a package")
 

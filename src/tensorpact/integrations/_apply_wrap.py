@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any, cast
 
@@ -148,7 +148,9 @@ def forwarding(
     return body
 
 
-def forwarder(function: Any, parameters: list[inspect.Parameter], kind: Kind, label: str) -> FunctionType:
+def forwarder(
+    function: Any, parameters: list[inspect.Parameter], kind: Kind, label: str, by_name: bool = False
+) -> FunctionType:
     """A function of some parameters that hands all of them on.
 
     Args:
@@ -156,12 +158,16 @@ def forwarder(function: Any, parameters: list[inspect.Parameter], kind: Kind, la
         parameters: Its parameters, with their defaults.
         kind: What calling it gives.
         label: Its name in tracebacks.
+        by_name: Hand them on by name, where what is called may have others between them.
     """
     plain = [Parameter(p.name, p.kind, p.default, EMPTY, None, EMPTY, True) for p in parameters]
     name = "_foreign"
     while any(p.name == name for p in parameters):
         name += "_"
-    call = return_text(kind, f"{name}({call_text(plain)})")
+    given = [
+        replace(p, kind=_KINDS.KEYWORD_ONLY) if by_name and p.kind is _KINDS.POSITIONAL_OR_KEYWORD else p for p in plain
+    ]
+    call = return_text(kind, f"{name}({call_text(given)})")
     text = f"{def_text(kind)} guarded({signature_text(plain)}):\n    {call}\n"
     source = _guard.GuardSource(text, {}, f"<tensorpact overlay {label}>")
     made = cast(FunctionType, _guard.build(source, {name: function}))
