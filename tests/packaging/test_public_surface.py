@@ -20,6 +20,7 @@ SURFACE = {
         "explain",
         "install_import_hook",
         "name_axes",
+        "torch_op",
         "use_backend",
     ],
     "tensorpact.clauses": [
@@ -56,7 +57,9 @@ SURFACE = {
     "tensorpact.integrations": [
         "AlreadyImportedError",
         "ImportHook",
+        "TorchOp",
         "install_import_hook",
+        "torch_op",
     ],
     "tensorpact.testing": [
         "CannotDrawError",
