@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
-PAGES = [ROOT.parent / "docs" / name for name in ("benchmarks.md", "comparison.md")]
+PAGES = [ROOT.parent / "docs" / name for name in ("benchmarks.md", "comparison.md", "torch-library.md")]
 BLOCK = re.compile(r"(?P<begin><!-- table: (?P<name>\S+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
@@ -429,6 +429,33 @@ def comparison() -> str | None:
     )
 
 
+def torch_op() -> str | None:
+    """Return what an operator of torch costs, made in each way."""
+    report = figures("torch_op")
+    if report is None:
+        return None
+    versions = report["versions"]
+    line = f"Shared CPU, Python {report['python']}, torch {versions['torch']}, {report['date'][:10]}; the least of "
+    line += f"{report['rounds']} turns of {report['calls_a_round']} calls.\n\n"
+    words = {
+        "plain": "the undecorated function",
+        "contracted": "the function under its contract",
+        "library": "operator of `Library.define`, unchecked",
+        "operator": "`torch_op(…).overload`, unchecked",
+        "torch_op": "**`torch_op`, checked**",
+        "torch_op_off": "`torch_op`, enforcement off",
+        "custom_op": "`torch.library.custom_op`, unchecked",
+    }
+    cases = [case for case in report["cases"] if case["mode"] == "no_grad"]
+    kinds = {"small": "2 tensors", "decode": "8 tensors, 4 written"}
+    head = ["called as", *(f"{kinds[c['case']]}: {what}" for c in cases for what in ("µs", "ratio"))]
+    rows = [
+        [text, *(f for c in cases for f in (f"{c['us'][name]:.1f}", f"{c['to_library'][name]:.2f}"))]
+        for name, text in words.items()
+    ]
+    return line + table(head, rows)
+
+
 TABLES = {
     "sparse-prefill": prefill,
     "sparse-prefill-designs": designs,
@@ -447,6 +474,7 @@ TABLES = {
     "overhead-h200": lambda: overhead("overhead_h200"),
     "memory-designs": memory_designs,
     "comparison": comparison,
+    "torch-op": torch_op,
 }
 
 

@@ -54,7 +54,7 @@ def decode(
     scale: float,
     force_flush: Int32[Tensor, " B"] | None = None,
 ) -> Float[Tensor, "B 1 HV V"]:
-    """A step of decoding: ten arguments, four of them written, one handed back."""
+    """A step of decoding: eight tensors, four of them written, one handed back."""
     return out
 
 

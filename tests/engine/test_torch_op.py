@@ -542,6 +542,19 @@ def test_a_function_without_a_contract_and_the_decorator_form(register: Register
         plain.unregister()
 
 
+@pytest.mark.parametrize(
+    "settings", [{"backward": lambda ctx, grad: None}, {"devices": ("abacus",)}], ids=["backward", "device"]
+)
+def test_what_torch_refuses_leaves_nothing_behind(register: Register, settings: Any):
+    @contract(Contract("f", mutates=("x",)))
+    def f(x: Float[Tensor, "n m"]) -> None: ...
+
+    with pytest.raises(ContractDefinitionError, match="torch refuses tensorpact_test::f: "):
+        torch_op("tensorpact_test::f", f, **settings)
+    assert not hasattr(torch.ops.tensorpact_test, "f")
+    register("f", f)
+
+
 # The contract, in front of the operator.
 
 WIDTH = DocumentedError("width", RuntimeError, "width mismatch: x={x.size(-1)}, w={w.size(-1)}")

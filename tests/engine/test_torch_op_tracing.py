@@ -100,8 +100,8 @@ def test_a_compiled_call_is_one_node_and_writes_what_it_writes(op: Any, dynamic:
         expected = pool(q * 2, offsets, expected_out) + expected_out.sum()
         assert run(q, offsets, out).equal(expected)
         assert out.equal(expected_out)
-    (graph,) = backend.graphs
-    called = [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+    # With unknown sizes torch compiles an empty graph beside it.
+    called = [str(n.target) for graph in backend.graphs for n in graph.graph.nodes if n.op == "call_function"]
     assert called.count("tensorpact_test.pool.default") == 1
     wrong = arguments()[2].expand(5, 2)[:, :1]
     with pytest.raises(Unsupported, match="ContractRuntimeError: heads mismatch: out=1, q=2"):

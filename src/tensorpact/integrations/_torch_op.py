@@ -3,6 +3,7 @@
 import inspect
 import re
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
@@ -181,7 +182,8 @@ def torch_op(
     terms = entry.terms
     arguments = read_arguments(terms, types or {})
     results = read_results(terms, returns)
-    texts = Texts(terms, arguments, results, _guard.prefix_of(entry.built.plan), entry.body)
+    prefix = _guard.prefix_of(entry.built.plan)
+    texts = Texts(terms, arguments, results, prefix, entry.body)
     body = in_scope(entry.body, terms) if asks_hints(entry.body) else entry.body
     rule = rule_of(terms, form, len(results.forms) > 1)
     stated = Stated(
@@ -190,19 +192,30 @@ def torch_op(
         (like,) if isinstance(like, str) else tuple(like),
         device,
     )
-    made_up = fake or FakeBody(terms, results, stated, inspect.signature(entry.body))
+    of_body = inspect.signature(entry.body)
     schema = f"{name.partition('::')[2]}({parameters_text(arguments)}) -> {results.schema()}"
+    namespace, _, short = name.partition("::")
+    kernels = [(key, texts.kernel(name, body)) for key in [d.upper() for d in devices] or [_EVERYWHERE]]
+    pretending = texts.kernel(f"{name} on fake tensors", fake or FakeBody(terms, results, stated, of_body))
     with _lock:
         library = _define(name, schema, entry.owner, tags)
-        for key in [d.upper() for d in devices] or [_EVERYWHERE]:
-            library.impl(name.partition("::")[2], texts.kernel(name, body), key)
-        torch.library.register_fake(name, texts.kernel(f"{name} on fake tensors", made_up), lib=library)
-        if backward is not None:
-            torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)
-        operator = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]).default
+        refused = ""
+        try:
+            for key, kernel in kernels:
+                library.impl(short, kernel, key)
+            torch.library.register_fake(name, pretending, lib=library)
+            if backward is not None:
+                torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)
+        except RuntimeError as bad:
+            refused = str(bad).partition("\n")[0]
+            # Their frames hold the library, and with it the half-made operator.
+            traceback.clear_frames(bad.__traceback__)
+        if refused:
+            del library
+            raise ContractDefinitionError(f"{entry.owner}: torch refuses {name}: {refused}")
+        operator = getattr(getattr(torch.ops, namespace), short).default
         calling = texts.outer(name, operator, backward is not None, rule)
-        op = f"{_guard.prefix_of(entry.built.plan)}op"
-        registration = _Registration(name, entry.owner, library, calling, op)
+        registration = _Registration(name, entry.owner, library, calling, f"{prefix}op")
         _registered[name] = registration
     checked = calling
     if not decorator.disabled:
@@ -210,7 +223,7 @@ def torch_op(
         again.read()
         checked = again.function()
     operated = cast(Any, checked)
-    operated.op_name, operated.schema, operated.overload = name, f"{name.partition('::')[0]}::{schema}", operator
+    operated.op_name, operated.schema, operated.overload = name, f"{namespace}::{schema}", operator
     operated.unregister = registration.unregister
     return operated
 
