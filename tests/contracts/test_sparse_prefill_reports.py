@@ -72,8 +72,8 @@ REFUSED = {
     ),
     "R38": (
         documented.INDPTR_VALUES,
-        "kv_indptr_prefix[2] is 1, expected at least the entry before it, 2: offsets never decrease and stay inside the "
-        "index list",
+        "kv_indptr_prefix[2] is 1, expected at least the entry before it, 2: offsets never decrease and stay inside the"
+        " index list",
         {"kv_indptr_prefix": ints(0, 2, 1, 4)},
     ),
     "R38-past-the-list": (

@@ -9,6 +9,7 @@ import threading
 from unittest import mock
 
 import interpreted
+import pytest
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -56,7 +57,7 @@ def look(given, box=None):
 def random_row(rng):
     """A row and tensors of any width, stride and kind, with few enough numbers that breaches and passes both occur."""
     kind = rng.choice((RANGE, RANGE, RANGE, ORDER, MULTIPLE, DISTINCT, SAME_EMPTY, FINITE))
-    count = rng.choice((0, 1, 2, 7, 64, 65, 300, 700))
+    count = rng.choice((0, 1, 2, 7, 64, 65, 300))
     wide = rng.choice((torch.int32, torch.int64))
     narrow = rng.choice((torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8))
 
@@ -126,7 +127,7 @@ def random_row(rng):
 def one_by_one(seed):
     rng = random.Random(seed)
     broken = 0
-    for _ in range(24):
+    for _ in range(18):
         row = random_row(rng)
         place, value, limit = rows.reduced(row).tolist()
         found = look([row])
@@ -141,7 +142,7 @@ def one_by_one(seed):
             assert as_float != as_float or abs(as_float) == float("inf")
         else:
             assert (found.value, found.limit) == (value, limit), (row, found, value, limit)
-    assert broken > 5
+    assert broken > 3
 
 
 def first_of_several():
@@ -153,23 +154,24 @@ def first_of_several():
 
 
 def ring_is_bounded():
-    box = mailbox.Mailbox(CPU, 4)
-    wrong, count = [Row(RANGE, ints(9), 0, 5)], mailbox.RING + 5
-    for i in range(count):
+    with mock.patch.object(mailbox, "RING", 8), mock.patch.object(launching, "RING", 8):
+        box = mailbox.Mailbox(CPU, 4)
+        wrong = [Row(RANGE, ints(9), 0, 5)]
         made = table.encode(wrong)
-        place, counter = box.room(False, made)
         words = made.words[:]
         words[made.pointers[0][0]] = made.pointers[0][1].data_ptr()
-        box.write(place, i + 1, words)
-        launching.start(box, place, counter, 1, 1)
-    assert box.dropped == 5
-    calls = []
-    while (record := box.read()) is not None:
-        calls.append(record.call)
-    assert calls == list(range(1, mailbox.RING + 1))
-    for _ in range(3):
-        assert look(wrong, box).value == 9
-    assert not box.has_mail()
+        for i in range(8 + 3):
+            place, counter = box.room(False, made)
+            box.write(place, i + 1, words)
+            launching.start(box, place, counter, 1, 1)
+        assert box.dropped == 3
+        calls = []
+        while (record := box.read()) is not None:
+            calls.append(record.call)
+        assert calls == list(range(1, 9))
+        for _ in range(2):
+            assert look(wrong, box).value == 9
+        assert not box.has_mail()
 
 
 @contract(
@@ -204,12 +206,10 @@ def on_a_device(mode="async", **options):
 
 
 def refused(text, function=tensorpact.poll, *arguments):
-    try:
+    with pytest.raises(ContractViolation) as caught:
         function(*arguments)
-    except ContractViolation as error:
-        assert str(error) == text, str(error)
-        return error
-    raise AssertionError(f"nothing was raised, wanted {text}")
+    assert str(caught.value) == text
+    return caught.value
 
 
 def told_at_the_poll(mode):
@@ -236,7 +236,7 @@ def told_at_the_next_call(mode):
 
 def one_after_the_other():
     with on_a_device():
-        with mock.patch.object(pending, "waiting", lambda: False):
+        with mock.patch.object(pending, "waiting", return_value=False):
             gather(POOL, ints(0, 9, -1), OFFSETS)
             gather(torch.zeros(5, 2), ints(6, 5, -1), ints(0, 3))
             gather(POOL, ints(0, 1, -1), ints(0, 2, 1))
@@ -250,8 +250,9 @@ def one_after_the_other():
 def a_remembered_signature():
     indices = ints(0, 7, -1)
     with on_a_device():
-        for _ in range(9):
-            gather(POOL, indices, OFFSETS)
+        with mock.patch.object(launching, "start", return_value=None):
+            for _ in range(9):
+                gather(POOL, indices, OFFSETS)
         assert gather.__tensorpact__.built.plan.gate._ready is not None
         with mock.patch.object(gate, "encode", side_effect=AssertionError("the table is made anew")):
             gather(POOL, ints(0, 7, 5), OFFSETS)
@@ -272,7 +273,7 @@ def a_captured_launch_tells_of_each_run():
     launching_start = launching.start
     with on_a_device(), mock.patch.object(launching, "start", start):
         gather(POOL, indices, OFFSETS)
-        with mock.patch.object(gate, "is_capturing", lambda: True):
+        with mock.patch.object(gate, "is_capturing", return_value=True):
             gather(POOL, indices, OFFSETS)
         tensorpact.poll()
         for _ in range(3):
@@ -288,7 +289,7 @@ def a_captured_launch_tells_of_each_run():
 
 
 def a_first_call_is_not_captured():
-    with on_a_device(), mock.patch.object(gate, "is_capturing", lambda: True):
+    with on_a_device(), mock.patch.object(gate, "is_capturing", return_value=True):
         gather(POOL, ints(9, 9, 9), OFFSETS)
         tensorpact.poll()
         assert tensorpact.value_report().skipped == {"the first check of a device cannot be captured": 1}
@@ -303,7 +304,7 @@ def the_stack_if_asked():
 
 
 def calls_in_flight_are_bounded():
-    with on_a_device(), mock.patch.object(launching, "start", lambda *given: None):
+    with on_a_device(), mock.patch.object(launching, "start", return_value=None):
         for _ in range(mailbox.SLOTS + 3):
             gather(POOL, ints(0, 9, -1), OFFSETS)
         assert tensorpact.value_report().skipped == {"too many calls in flight": 3}
@@ -322,7 +323,7 @@ def threads():
     wrong = []
 
     def work(rows):
-        for i in range(4):
+        for i in range(2):
             try:
                 gather(torch.zeros(rows, 2), ints(rows + i, 0, -1), OFFSETS)
             except ContractViolation as error:
@@ -354,8 +355,8 @@ def read_in_the_call(mode):
         error = refused("indices[1] is 9, expected below P = 8", gather, POOL, ints(0, 9, -1), OFFSETS)
         assert error.call_number is None
         with (
-            mock.patch.object(gate, "is_capturing", lambda: True),
-            mock.patch.object(judging, "is_capturing", lambda: True),
+            mock.patch.object(gate, "is_capturing", return_value=True),
+            mock.patch.object(judging, "is_capturing", return_value=True),
         ):
             assert gather(POOL, ints(0, 9, -1), OFFSETS) == 1
 
@@ -409,8 +410,8 @@ REPORTED = {
     "R13": ("packed", {**dict.fromkeys("qkv", half(4, 5, 16))},
         packed_attention.BOUNDARIES_END, END.format("cu_seqlens_q", 4, 5)),
     "R38": ("prefill", {"kv_indptr_prefix": ints(0, 2, 1, 4)}, sparse_prefill.INDPTR_VALUES,
-        "kv_indptr_prefix[2] is 1, expected at least the entry before it, 2: offsets never decrease and stay inside the "
-        "index list"),
+        "kv_indptr_prefix[2] is 1, expected at least the entry before it, 2: offsets never decrease and stay inside the"
+        " index list"),
     "R39": ("prefill", {"kv_indices_prefix": ints(0, 99, -1, 3)}, sparse_prefill.INDEX_RANGE,
         "kv_indices_prefix[1] is 99, but there are 8 rows to take; a negative index is skipped"),
     "R40": ("replay", {"ssm_state_indices": ints(1, 6, 5)}, replayssm.SLOT_RANGE,
@@ -445,7 +446,7 @@ def reported(name, mode):
         tensorpact.synchronize()
 
 
-for seed in range(3):
+for seed in range(2):
     case(one_by_one, seed=seed)
 for function in (first_of_several, ring_is_bounded, one_after_the_other, a_remembered_signature, threads):
     case(function)

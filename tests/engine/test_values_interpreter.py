@@ -1,4 +1,4 @@
-"""The checker of values in Triton's interpreter, from the launch to the error: every case of the subprocess is a test."""
+"""The checker of values in Triton's interpreter, from launch to error: every case of the subprocess is a test."""
 
 import pathlib
 

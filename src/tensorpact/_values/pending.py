@@ -249,11 +249,11 @@ def _annotate(error: "ContractViolation", record: Record, checked: Checked) -> N
 
 
 def forget() -> None:
-    """Drop every call, violation and mailbox."""
-    global _box_list
+    """Drop every call, violation and mailbox, and begin to count anew; for tests."""
+    global _box_list, _numbers
     with _lock:
         _boxes.clear()
-        _box_list = ()
+        _box_list, _numbers = (), itertools.count(1)
         _calls.clear()
         _captured.clear()
         _queue.clear()
