@@ -335,7 +335,11 @@ def _require(call: Call, clause: Clause, step: Step) -> Status:
 def _values(call: Call, clause: Clause, step: Step) -> Status:
     if not isinstance(clause, Values):
         return None
-    return judge_values(call, clause, lambda rule: apply_rule(call, clause, rule))
+
+    def run(rule: Rule) -> tuple[bool, Any]:
+        return apply_rule(call, clause, rule)
+
+    return judge_values(call, clause, run)
 
 
 def _show(call: Call, name: str) -> str:

@@ -220,7 +220,7 @@ def test_the_explanation_is_complete():
         f"`RuntimeError`, record `{PUBLIC}`, error\n",
         f"```text\n{documented.HEAD_DIM_MISMATCH.template}\n```",
         "- `kv.size(-1)` is `64`",
-        "- `sparse_attn_v4_paged_prefill`, check 5 of 14 in firing order: `same_dim('D', 'unified_kv', 'kv')`",
+        "- `sparse_attn_v4_paged_prefill`, check 5 of 18 in firing order: `same_dim('D', 'unified_kv', 'kv')`",
         "## What it means\n",
         "## How to prevent it\n",
         "See also: `query-head-dim-mismatch`, ",

@@ -105,7 +105,16 @@ def test_what_the_prefill_contract_says():
     assert parameters["q"]["meaning"] == "Queries, any strides."
     assert (parameters["return_lse"]["kind"], parameters["return_lse"]["default"]) == ("keyword_only", "False")
     assert {"parameter": "unified_kv", "parts": ["type", "dtype"]} in form["afterwards"]
-    assert form["clauses"][-1]["rule"]["text"] == "softmax_scale > 0 and fits_float(softmax_scale)"
+    scale = next(c for c in form["clauses"] if c["error"] == "softmax-scale-not-positive")
+    assert scale["rule"]["text"] == "softmax_scale > 0 and fits_float(softmax_scale)"
+    assert {k: form["clauses"][-1][k] for k in ("kind", "parameters", "checks", "active", "padding", "plus")} == {
+        "kind": "values",
+        "parameters": ["kv_indices_extend"],
+        "checks": [{"check": "less_than", "lower": None, "upper": "N"}],
+        "active": {"entries": "span", "of": "kv_indptr_extend", "per": 1},
+        "padding": "negative",
+        "plus": None,
+    }
 
 
 def test_what_the_replay_contract_says():
@@ -145,6 +154,9 @@ def test_what_is_called_exchangeable_passes_when_exchanged(prefill_arguments: di
     pairs = about(form_of("sparse_attn_v4_paged_prefill"), "exchanged")
     # As many entries as offsets would hide a difference.
     prefill_arguments["kv_indices_prefix"] = torch.zeros(5, dtype=torch.int32)
+    # Numbers that fit each other's place, which are looked at too.
+    for name in ("kv_indptr_prefix", "kv_indptr_extend", "kv_indices_extend"):
+        prefill_arguments[name].zero_()
     assert ["kv_indptr_prefix", "kv_indptr_extend"] in pairs
     for one, other in pairs:
         changed = {**prefill_arguments, one: prefill_arguments[other], other: prefill_arguments[one]}
@@ -157,9 +169,9 @@ def test_what_is_called_exchangeable_passes_when_exchanged(prefill_arguments: di
 
 def test_what_is_called_unseen_passes(prefill_arguments: dict[str, Any]):
     made, form = entry("sparse_attn_v4_paged_prefill"), form_of("sparse_attn_v4_paged_prefill")
-    for name in about(form, "contents")[0]:
-        changed = {**prefill_arguments, name: torch.full_like(prefill_arguments[name], 10**6)}
-        assert made.judge((*changed.values(), False)) is None
+    numbers = ["kv_indices_prefix", "kv_indptr_prefix", "kv_indices_extend", "kv_indptr_extend"]
+    assert about(form, "contents") == [numbers]
+    assert about(form_of("fused_recurrent_kda_replayssm_decode"), "contents")[0] == ["force_flush"]
     assert about(form, "size") == [["P", "NP", "N", "NE"]]
     square = {**prefill_arguments, "unified_kv": torch.zeros(16, 16, dtype=torch.bfloat16).t()}
     assert "unified_kv" in about(form, "order")[0]

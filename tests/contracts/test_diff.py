@@ -111,6 +111,8 @@ EDITS: dict[str, tuple[str, tuple[Edit, ...], str, str, str]] = {
             ('"P D"', '"pool D"'),
             ('"P D//64"', '"pool D//64"'),
             ("({P}, ", "({pool}, "),
+            ('"NP", "P")', '"NP", "pool")'),
+            ('"NI", "P")', '"NI", "pool")'),
         ),
         "patch",
         "reworded",

@@ -150,6 +150,18 @@ CHECKS = [
         "A tensor that is written needs memory for each of its elements; several share an address in: initial_state.",
         initial_state=T(1, 2, 32, 16).expand(6, -1, -1, -1),
     ),
+    case(
+        "2",
+        documented.SLOT_RANGE,
+        "`ssm_state_indices[1]` is 6, but the pool has 6 slots; a negative slot is padding.",
+        ssm_state_indices=torch.tensor([1, 6, 5]),
+    ),
+    case(
+        "3",
+        documented.SLOT_REPEATED,
+        "`ssm_state_indices[2]` is 1, as in a row before it; two rows would write one slot at once.",
+        ssm_state_indices=torch.tensor([1, -1, 1]),
+    ),
 ]
 
 

@@ -205,6 +205,8 @@ BEYOND = {
     documented.STATE_DTYPE,
     documented.RING_DTYPE,
     documented.INDICES_DTYPE,
+    # Damaged vectors hold zeros.
+    documented.SLOT_REPEATED,
 }
 
 

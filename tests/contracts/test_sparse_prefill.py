@@ -54,6 +54,8 @@ def test_classes_are_the_documented_ones():
         "indices-rank",
         "devices-differ",
         "softmax-scale-not-positive",
+        "indptr-out-of-order",
+        "index-out-of-range",
     }
     assert set(classes.values()) == {RuntimeError, ValueError, TypeError}
 

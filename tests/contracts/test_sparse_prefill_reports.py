@@ -70,6 +70,37 @@ REFUSED = {
         "attn_sink must hold one logit for each of the 3 heads of q, got shape [6]",
         {"q": half(6, 3, 16)},
     ),
+    "R38": (
+        documented.INDPTR_VALUES,
+        "kv_indptr_prefix[2] is 1, expected at least the entry before it, 2: offsets never decrease and stay inside the"
+        " index list",
+        {"kv_indptr_prefix": ints(0, 2, 1, 4)},
+    ),
+    "R38-past-the-list": (
+        documented.INDPTR_VALUES,
+        "kv_indptr_extend[3] is 9, expected at most NE = 6: offsets never decrease and stay inside the index list",
+        {"kv_indptr_extend": ints(0, 1, 3, 9)},
+    ),
+    "R38-below-zero": (
+        documented.INDPTR_VALUES,
+        "kv_indptr_prefix[0] is -1, expected at least 0: offsets never decrease and stay inside the index list",
+        {"kv_indptr_prefix": ints(-1, 2, 2, 4)},
+    ),
+    "R39": (
+        documented.INDEX_RANGE,
+        "kv_indices_prefix[1] is 99, but there are 8 rows to take; a negative index is skipped",
+        {"kv_indices_prefix": ints(0, 99, -1, 3)},
+    ),
+    "R39-extend": (
+        documented.INDEX_RANGE,
+        "kv_indices_extend[5] is 3, but there are 3 rows to take; a negative index is skipped",
+        {"kv_indices_extend": ints(0, 0, 1, 0, 1, 3)},
+    ),
+    "9-wider-than-32-bits": (
+        documented.INDEX_RANGE,
+        "kv_indices_prefix[1] is 4294967297, but there are 8 rows to take; a negative index is skipped",
+        {"kv_indices_prefix": torch.tensor([0, 2**32 + 1, -1, 3])},
+    ),
     "R15": (
         documented.UNIFIED_KV_DTYPE,
         "unified_kv dtype mismatch: kv=torch.float16, q=torch.bfloat16",
@@ -119,6 +150,7 @@ def test_R07_both_lengths_are_on_the_exception(prefill: Call):  # noqa: N802 - t
         case("14-narrow-rows", q=half(3, 6, 8), unified_kv=half(8, 8), kv=half(3, 8)),
         case("A17-one-token", q=half(1, 6, 16), kv_indptr_prefix=ints(0, 2), kv_indptr_extend=ints(0, 1)),
         case("A19-all-skipped", kv_indices_prefix=ints(-1, -1, -1, -1)),
+        case("R39-any-negative", kv_indices_prefix=ints(0, -2, -1, 3)),
         case("A25-parameter", attn_sink=torch.nn.Parameter(torch.zeros(6))),
         case("A27-whole-number", softmax_scale=1),
         case("A29-over-allocated", kv_indices_prefix=ints(0, 7, -1, 3, 99, 99)),

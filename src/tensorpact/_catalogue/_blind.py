@@ -151,7 +151,8 @@ def _exchanged(terms: Terms) -> _Found:
     for names in groups.values():
         if len(names) > 1 and not _told_apart(names, terms):
             both = "each other's arguments" if len(names) == 2 else "one another's arguments"
-            yield "exchanged", names, f"{_listed(names)} have one annotation: with {both} the call passes."
+            fits = ", where their numbers fit" if any(set(c.names) & set(names) for _, c in terms.values()) else ""
+            yield "exchanged", names, f"{_listed(names)} have one annotation: with {both} the call passes{fits}."
 
 
 def _told_apart(names: list[str], terms: Terms) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, cast
 from ._compare_tensors import Found, change, tensor_changes
 from ._markdown import Form, clause_text
 from ._relations import compare_rules, same_rule
+from ._values import BOUNDS, same_values
 
 #: These only say when an annotation is looked at and what is raised; the annotation is compared by itself.
 _CLAIMS = {"present", "rank", "dtype", "layout", "device", "shape", "same_dim"}
@@ -62,7 +63,7 @@ def _with_names(form: Any, names: Mapping[str, str]) -> Any:
             return {k: of(v, k) for k, v in cast("dict[str, Any]", value).items()}
         if isinstance(value, list):
             return [of(v, key) for v in cast("list[Any]", value)]
-        spoken = key in ("text", "shape", "dims", "dim", "axes", "reads", "name", "returns", "placeholders")
+        spoken = key in ("text", "shape", "dims", "dim", "axes", "reads", "name", "returns", "placeholders", *BOUNDS)
         # The shapes inside a return annotation stand in quotes.
         if key == "returns" and isinstance(value, str):
             return re.sub(r'"([^"]*)"', lambda m: f'"{pattern.sub(lambda n: names[n[1]], m[1])}"', value)
@@ -162,6 +163,8 @@ def _same(c: Form, d: Form) -> bool:
     alike = c["kind"] == d["kind"] and same_rule(c["when"], d["when"])
     if c["kind"] == "require" or not alike:
         return alike and same_rule(c["rule"], d["rule"])
+    if c["kind"] == "values":
+        return alike and c["parameters"] == d["parameters"] and same_values(c, d)
     ordered = c["kind"] in ("no_overlap", "needs")
     return (c["parameters"] == d["parameters"]) if ordered else set(c["parameters"]) == set(d["parameters"])
 

@@ -89,6 +89,8 @@ def clause_text(clause: Form) -> str:
         text = "; ".join(f"{d['name']} = {rule_text(d['rule'])}" for d in clause["derives"])
     elif kind == "require":
         text = rule_text(clause["rule"])
+    elif kind == "values":
+        text = clause["text"]
     elif kind == "any_of":
         text = " and ".join(clause_text(m) for m in clause["members"])
     else:

@@ -6,6 +6,9 @@ from tensorpact._values.clauses import Bound, Live, Upto, Values
 
 from ._sources import rule_form
 
+#: Keys whose text may be the name of a dim.
+BOUNDS = ("lower", "upper", "of", "per", "plus")
+
 
 def values_form(clause: Values) -> dict[str, Any]:
     """What a clause on values says, beside what every clause does.
@@ -19,6 +22,11 @@ def values_form(clause: Values) -> dict[str, Any]:
         "padding": clause.padding,
         "plus": clause.plus,
     }
+
+
+def same_values(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether two clauses on the values of one tensor say the same."""
+    return all(old[key] == new[key] for key in ("checks", "active", "padding", "plus"))
 
 
 def _active(clause: Values) -> dict[str, Any] | None:

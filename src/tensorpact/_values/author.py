@@ -46,10 +46,11 @@ def check_values(terms: "Terms", clause: Values, label: str, fail: Fail) -> None
         parameter = terms.parameters[name]
         axes = _axes(parameter)
         for check in clause.checks:
-            if axes is None and check.kind in ALONG | {"finite"}:
+            if parameter.tensor is None and check.kind in ALONG | {"finite"}:
                 fail(f"{label}: {check.kind} looks into a tensor, and {name} is an argument of another kind")
-            if axes is not None and check.kind in ALONG and len(axes) != 1:
-                fail(f"{label}: {check.kind} looks along one axis, and {name} has {len(axes)}")
+            if parameter.tensor is not None and check.kind in ALONG and len(axes or ()) != 1:
+                count = "several forms or any number" if axes is None else len(axes)
+                fail(f"{label}: {check.kind} looks along one axis, and {name} has {count}")
             _check_dtypes(parameter, check.kind == "finite", label, fail)
     # SEMANTICS: a name of the clause may also be that of a dim, a let or another argument.
     for name in clause.others():

@@ -184,12 +184,12 @@ def _check_parts(clause: Values) -> None:
         raise ContractDefinitionError(f'{clause}: padding is an int or "negative"')
     for rule in clause.rules():
         lambda_parameters(rule)
-    least = [c.lower for c in clause.checks if c.kind in ("at_least", "within") and type(c.lower) is int]
-    most = [c.upper - (c.kind != "at_most") for c in clause.checks if type(c.upper) is int]
+    least = [c.lower for c in clause.checks if c.kind in ("at_least", "within") and isinstance(c.lower, int)]
+    most = [c.upper - (c.kind != "at_most") for c in clause.checks if isinstance(c.upper, int)]
     if least and most and max(least) > min(most):
         raise ContractDefinitionError(f"{clause}: no number is at least {max(least)} and at most {min(most)}")
     for check in clause.checks:
-        if check.kind == "multiple_of" and type(check.lower) is int and check.lower < 1:
+        if check.kind == "multiple_of" and isinstance(check.lower, int) and check.lower < 1:
             raise ContractDefinitionError(f"{clause}: a multiple is of a number above 0")
 
 

@@ -197,7 +197,8 @@ def _holds_now(statements: list[Statement]) -> bool:
         counts.skip("no numbers to read")
     groups: dict[torch.device, list[Statement]] = {}
     for statement in found:
-        device = next(p.device for p in statement.row.parts() if isinstance(p, Tensor) and not p.is_cpu)
+        devices = [p.device for p in statement.row.parts() if isinstance(p, Tensor)]
+        device = next((d for d in devices if d.type != "cpu"), devices[0])
         groups.setdefault(device, []).append(statement)
     for group in groups.values():
         if any(b is not None for b in first_breaches([s.row for s in group])):

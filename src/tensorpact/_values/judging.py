@@ -1,6 +1,6 @@
 """Clauses on values in the diagnosis: in their place among the others, on what may be read now."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from .rows import Breach, Row, first_breach
 from .statements import Absent, Statement, default_text, has_data, in_words, is_at_hand, lower
 
 #: Calls a rule on a call: true and what it gives, or false and why it gives nothing.
-Apply = Any
+Apply = Callable[[Rule], tuple[bool, Any]]
 
 
 def judge_values(call: Call, clause: Values, apply: Apply) -> Status:

@@ -144,7 +144,7 @@ def stack_here() -> traceback.StackSummary | None:
     """The stack of the caller, where that was asked for."""
     if not modes.stacks:
         return None
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - walking from the top costs more
     while frame.f_back is not None and (
         __package__ in frame.f_globals.get("__name__", "") or frame.f_code.co_filename.startswith("<tensorpact")
     ):
@@ -249,11 +249,11 @@ def _annotate(error: "ContractViolation", record: Record, checked: Checked) -> N
 
 
 def forget() -> None:
-    """Drop every call, violation and mailbox."""
-    global _box_list
+    """Drop every call, violation and mailbox, and begin to count anew; for tests."""
+    global _box_list, _numbers
     with _lock:
         _boxes.clear()
-        _box_list = ()
+        _box_list, _numbers = (), itertools.count(1)
         _calls.clear()
         _captured.clear()
         _queue.clear()

@@ -116,14 +116,19 @@ def first_breach(row: Row) -> Breach | None:
         return _in_sequence(row)
     if row.kind != FINITE and all(_length(part) <= _FEW and _is_near(part) for part in row.parts()):
         return _in_sequence(_listed(row))
-    return _as_breach(reduced(row).tolist(), row)
+    return _as_breach(as_ints(reduced(row)), row)
 
 
 def first_breaches(rows: Sequence[Row]) -> list[Breach | None]:
     """The same for several checks on one device, with one read for all of them."""
     found = [reduced(row) for row in rows]
-    read: list[list[int]] = torch.stack([f.to(found[0].device) for f in found]).tolist()
-    return [_as_breach(numbers, row) for numbers, row in zip(read, rows, strict=True)]
+    read = as_ints(torch.cat([f.to(found[0].device) for f in found]))
+    return [_as_breach(read[3 * i : 3 * i + 3], row) for i, row in enumerate(rows)]
+
+
+def as_ints(tensor: Tensor) -> list[int]:
+    """The numbers of a tensor, in one read."""
+    return cast("list[int]", tensor.reshape(-1).tolist())
 
 
 def _is_near(numbers: Numbers) -> bool:
@@ -134,7 +139,7 @@ def _listed(row: Row) -> Row:
     """A row whose tensors are lists, which for a few numbers are looked at faster than by torch."""
     names = ("numbers", "lower_of", "upper_of", "plus_of", "active", "other")
     parts = {name: getattr(row, name) for name in names}
-    lists = {n: p.reshape(-1).tolist() for n, p in parts.items() if isinstance(p, Tensor)}
+    lists: dict[str, Any] = {n: as_ints(p) for n, p in parts.items() if isinstance(p, Tensor)}
     shape = tuple(row.numbers.shape) if isinstance(row.numbers, Tensor) else ()
     return replace(row, **lists, shape=shape)
 
@@ -239,15 +244,16 @@ def _counts(row: Row, numbers: Tensor, places: Tensor, rows: Tensor, flat: Tenso
         return counts
     if row.mode == SPAN:
         offsets = _of(row.active, None, places.device)
-        return counts & (places >= offsets[0]) & (places < offsets[-1]) if offsets.numel() else counts & False
+        inside = (places >= offsets[0]) & (places < offsets[-1]) if offsets.numel() else torch.zeros_like(counts)
+        return torch.logical_and(counts, inside)
     if row.mode == LIVE:
-        return counts & (_of(row.active, rows) >= 0)
+        return torch.logical_and(counts, _of(row.active, rows) >= 0)
     columns = places % max(numbers.shape[-1], 1)
-    return counts & (columns * row.per < _of(row.active, rows))
+    return torch.logical_and(counts, columns * row.per < _of(row.active, rows))
 
 
 def _in_sequence(row: Row) -> Breach | None:
-    """The same for numbers on the host. Dynamo follows this, where a tracer knows the numbers."""
+    """The same for numbers on the host, one after the other."""
     numbers = cast("Sequence[int]", row.numbers)
     begin, end = row.span()
     if row.kind == SAME_EMPTY:

@@ -112,7 +112,7 @@ def _row(clause: Values, check: Check, numbers: Numbers, scope: Scope, run: Run)
         row.first, row.last, row.padding = check.kind == "starts_at", check.kind == "ends_at", None
     elif check.kind in ("nondecreasing", "finite"):
         row.padding = None
-    if clause.plus is not None:
+    if clause.plus is not None and scope[clause.plus] is not None:
         row.plus, row.plus_of = _bound(clause.plus, scope, run)
     if clause.decides is not None:
         row.active = numbers_of(clause.decides, scope)
@@ -161,12 +161,10 @@ def has_data(row: Row) -> bool:
     return not any(isinstance(p, Tensor) and (p.is_meta or _is_hollow(p)) for p in row.parts())
 
 
-def _is_hollow(tensor: Tensor) -> bool:
-    return (
-        hasattr(type(tensor), "__torch_dispatch__")
-        and type(tensor) not in (Tensor, torch.nn.Parameter)
-        and (type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__)
-    )
+def _is_hollow(tensor: Any) -> bool:
+    """Whether operations on a tensor are another's business, as on a fake one."""
+    plain: Any = Tensor
+    return type(tensor).__torch_dispatch__ is not plain.__torch_dispatch__
 
 
 def in_words(statement: Statement, breach: Breach, scope: Scope) -> Found:

@@ -6,7 +6,7 @@ from typing import Any
 from tensorpact._clause import Clause
 from tensorpact._terms import flat
 from tensorpact._values.clauses import Values
-from tensorpact._values.rows import Breach, reduced
+from tensorpact._values.rows import Breach, as_ints, reduced
 from tensorpact._values.statements import in_words, lower, runner
 
 
@@ -24,7 +24,7 @@ def fields_of(clause: Clause, scope: Mapping[str, Any]) -> Iterator[dict[str, An
     for member in found:
         known = {**dict.fromkeys(member.others()), **scope}
         for statement in lower(member, known, runner(known)):
-            place, value, limit = reduced(statement.row).tolist()
+            place, value, limit = as_ints(reduced(statement.row))
             if place >= 0:
                 yield in_words(statement, Breach(place, value, limit), known).fields(statement.check)
     if len(found) < len(flat(clause)):

@@ -1,0 +1,251 @@
+"""Cost of looking at the numbers inside tensors: the asynchronous checker, in calls and in graphs, and the poll.
+
+    python benchmarks/values.py --out values.json
+    TRITON_INTERPRET=1 python benchmarks/values.py --smoke
+
+On a GPU every figure is a difference between modes in one run, round by round, and its spread. ``launch`` is what one
+launch of the checker costs the host, the unit of the host figures. ``--smoke`` runs every part once on the CPU, through
+Triton's interpreter, and times nothing but the parts on the host.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+from unittest import mock
+
+import torch
+
+import tensorpact
+from tensorpact import _decorator
+from tensorpact._values import gate, launching, mailbox, pending, rows, table
+from tensorpact_kernels import (
+    fused_infer_attention_varlen,
+    fused_recurrent_kda_replayssm_decode,
+    sparse_attn_v4_paged_decode,
+)
+
+TARGETS = {"gpu_us": 6.0, "host_launches": 1.2, "replay_us": 6.0, "poll_us": 0.3}
+Call = Callable[[], Any]
+
+
+def decode_call(device: str, tokens: int = 64, keys: int = 64) -> Call:
+    """Sparse decode: offsets and a list of rows."""
+    given = {
+        "q": torch.randn(tokens, 16, 128, device=device).bfloat16(),
+        "unified_kv": torch.randn(4096, 128, device=device).bfloat16(),
+        "kv_indices": torch.randint(0, 4096, (tokens * keys,), device=device, dtype=torch.int32),
+        "kv_indptr": torch.arange(0, tokens * keys + 1, keys, device=device, dtype=torch.int32),
+        "attn_sink": torch.randn(16, device=device),
+        "softmax_scale": 128**-0.5,
+    }
+    return lambda: sparse_attn_v4_paged_decode(**given)
+
+
+def replay_call(device: str, batch: int = 64) -> Call:
+    """KDA decode: slots in range, all different, and cursors inside the ring."""
+    heads, dim, length, slots = 4, 64, 16, 2 * batch
+    zeros, random = (lambda *n: torch.zeros(n, device=device)), (lambda *n: torch.randn(n, device=device))
+    given = {
+        "mixed_qkv": random(batch, 3 * heads * dim),
+        "a": random(batch, heads, dim),
+        "b": random(batch, heads),
+        "A_log": zeros(heads),
+        "dt_bias": zeros(heads, dim),
+        "scale": dim**-0.5,
+        "initial_state": zeros(slots, heads, dim, dim),
+        "d_cache": zeros(slots, heads, length, dim),
+        "k_cache": zeros(slots, heads, length, dim),
+        "g_cache": zeros(slots, heads, length, dim),
+        "out": zeros(batch, 1, heads, dim),
+        "ssm_state_indices": torch.randperm(slots, device=device)[:batch].int(),
+        "write_pos": torch.randint(0, length, (batch,), device=device, dtype=torch.int32),
+    }
+    return lambda: fused_recurrent_kda_replayssm_decode(**given)
+
+
+def packed_call(device: str, batch: int = 16, length: int = 64) -> Call:
+    """Packed attention: two vectors of offsets."""
+    ends = torch.arange(0, batch * length + 1, length, device=device, dtype=torch.int32)
+    q, k, v = (torch.randn(batch * length, 4, 64, device=device).bfloat16() for _ in range(3))
+    other = ends.clone()
+    return lambda: fused_infer_attention_varlen(q, k, v, ends, other)
+
+
+CALLS: dict[str, Callable[[str], Call]] = {
+    "sparse_attn_v4_paged_decode": decode_call,
+    "fused_recurrent_kda_replayssm_decode": replay_call,
+    "fused_infer_attention_varlen": packed_call,
+}
+
+
+def host_us(call: Call, count: int, wait: Call) -> float:
+    """Host time of one call, in microseconds, with the device never in the way."""
+    wait()
+    start = time.perf_counter_ns()
+    for _ in range(count):
+        call()
+    spent = time.perf_counter_ns() - start
+    wait()
+    return spent / count / 1e3
+
+
+def gpu_us(run: Call, count: int) -> float:
+    """Device time of one run, in microseconds."""
+    before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    before.record()
+    for _ in range(count):
+        run()
+    after.record()
+    torch.cuda.synchronize()
+    return before.elapsed_time(after) * 1e3 / count
+
+
+def captured(call: Call, mode: Any, copies: int) -> torch.cuda.CUDAGraph:
+    """A graph of several calls."""
+    with tensorpact.value_checks(mode):
+        call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(copies):
+                call()
+    return graph
+
+
+def spread(samples: list[float]) -> dict[str, float]:
+    """Median, and half of what lies between the quartiles."""
+    low, middle, high = statistics.quantiles(samples, n=4)
+    return {"median": round(middle, 3), "spread": round((high - low) / 2, 3)}
+
+
+def measured(name: str, rounds: int) -> dict[str, Any]:
+    """All figures of one entry point on a GPU."""
+    call = CALLS[name]("cuda")
+    for mode in ("off", "async"):
+        with tensorpact.value_checks(mode):
+            for _ in range(20):
+                call()
+    copies = 20
+    graphs = {mode: captured(call, mode, copies) for mode in ("off", "async")}
+    replay = {mode: [] for mode in graphs}
+    host = {mode: [] for mode in ("off", "async", "sync")}
+    for _ in range(rounds):
+        for mode, graph in graphs.items():
+            replay[mode].append(gpu_us(graph.replay, 10) / copies)
+        for mode, samples in host.items():
+            with tensorpact.value_checks(mode):
+                samples.append(host_us(call, 50, torch.cuda.synchronize))
+    tensorpact.synchronize()
+
+    def more(samples: dict[str, list[float]], mode: str) -> dict[str, float]:
+        return spread([a - b for a, b in zip(samples[mode], samples["off"], strict=True)])
+
+    return {
+        "replay_us_off": spread(replay["off"]),
+        "replay_us_async": more(replay, "async"),
+        "host_us_off": spread(host["off"]),
+        "host_us_async": more(host, "async"),
+        "host_us_sync": more(host, "sync"),
+    }
+
+
+def alone(device: torch.device) -> Iterator[tuple[str, Call]]:
+    """The checker by itself, on tables of several kinds."""
+    box = mailbox.Mailbox(device)
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=torch.int32, device=device)
+
+    kinds = {
+        "one_range_of_64": [rows.Row(rows.RANGE, numbers(64), 0, 9)],
+        "eight_ranges_of_64": [rows.Row(rows.RANGE, numbers(64), 0, 9) for _ in range(8)],
+        "a_range_of_65536": [rows.Row(rows.RANGE, numbers(65536), 0, 9)],
+        "a_page_table_256_x_128": [
+            rows.Row(rows.RANGE, numbers(256, 128), 0, 9, mode=rows.COLUMNS, active=numbers(256) + 99, per=1)
+        ],
+        "256_that_differ": [rows.Row(rows.DISTINCT, torch.arange(256, device=device).int())],
+    }
+    for label, checks in kinds.items():
+        made = table.encode(checks)
+
+        def start(made: table.Table = made) -> None:
+            room = box.room(False, made)
+            if room is None:
+                raise RuntimeError("no table is free")
+            words = made.words[:]
+            for at, tensor in made.pointers:
+                words[at] = tensor.data_ptr()
+            box.write(room[0], 1, words)
+            launching.start(box, *room, made.count, made.parts)
+
+        yield label, start
+
+
+def on_gpu(rounds: int) -> dict[str, Any]:
+    """Every figure."""
+    if _decorator.disabled:
+        raise SystemExit("contracts are off: there is nothing to measure")
+    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "targets": TARGETS}
+    kernel: dict[str, Any] = {}
+    for label, start in alone(torch.device("cuda", torch.cuda.current_device())):
+        start()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(20):
+                start()
+        kernel[label] = {
+            "gpu_us": spread([gpu_us(graph.replay, 10) / 20 for _ in range(rounds)]),
+            "host_us": spread([host_us(start, 50, torch.cuda.synchronize) for _ in range(rounds)]),
+        }
+    found["checker"] = kernel
+    found["launch_us"] = kernel["one_range_of_64"]["host_us"]
+    found["poll_us"] = spread([host_us(tensorpact.poll, 5000, torch.cuda.synchronize) for _ in range(rounds)])
+    found["entry_points"] = {name: measured(name, rounds) for name in CALLS}
+    found["report"] = str(tensorpact.value_report())
+    return found
+
+
+def smoke() -> dict[str, Any]:
+    """Every part once on the CPU, and the host figures that need no device."""
+    cpu = torch.device("cpu")
+    found: dict[str, Any] = {"device": "cpu", "checker": []}
+    for label, start in alone(cpu):
+        start()
+        found["checker"].append(label)
+    pending.box_of(cpu)
+    found["poll_us"] = spread([host_us(tensorpact.poll, 5000, int) for _ in range(5)])
+    call = decode_call("cpu", tokens=2, keys=4)
+    elsewhere, nothing = mock.Mock(return_value=False), mock.Mock(return_value=None)
+    with tensorpact.value_checks("async"), mock.patch.object(gate, "is_at_hand", elsewhere):
+        call()
+        tensorpact.synchronize()
+        with mock.patch.object(launching, "start", nothing):
+            call()
+    found["report"] = str(tensorpact.value_report())
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--smoke", action="store_true", help="run once on the CPU; needs TRITON_INTERPRET=1")
+    given = parser.parse_args()
+    found = smoke() if given.smoke else on_gpu(given.rounds)
+    found |= {"torch": torch.__version__, "date": datetime.now(UTC).date().isoformat()}
+    text = json.dumps(found, indent=1)
+    print(text)
+    if given.out is not None:
+        given.out.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""The checker of values compiles for Hopper."""
+
+import pytest
+
+triton = pytest.importorskip("triton")
+
+from triton.backends.compiler import GPUTarget  # noqa: E402  triton may be missing
+from triton.compiler import ASTSource  # noqa: E402
+
+from tensorpact._values import device  # noqa: E402
+from tensorpact._values.mailbox import HEAD, HEADER, NONE, RECORD, RING  # noqa: E402
+from tensorpact._values.rows import (  # noqa: E402
+    COLUMNS,
+    DISTINCT,
+    FINITE,
+    LIVE,
+    MULTIPLE,
+    ORDER,
+    SAME_EMPTY,
+    SPAN,
+)
+from tensorpact._values.table import BLOCK, WORDS  # noqa: E402
+
+pytestmark = pytest.mark.skipif(triton.knobs.runtime.interpret, reason="the interpreter replaces the compiler")
+
+
+def test_it_compiles():
+    kernel = device.check_values_kernel
+    types = {"memory": "*i64", "counters": "*i64", "table": "i32", "counter": "i32"}
+    signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+    constants = {(kernel.arg_names.index(name),): value for name, value in (("RING", RING), ("BLOCK", BLOCK))}
+    attributes = {(i,): [["tt.divisibility", 16]] for i in range(2)}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "num_stages": 1})
+    assert ".target sm_90" in compiled.asm["ptx"]
+    assert compiled.metadata.shared <= 4096
+
+
+def test_host_and_device_agree_on_numbers():
+    kinds = {"ORDER": ORDER, "MULTIPLE": MULTIPLE, "DISTINCT": DISTINCT, "FINITE": FINITE, "SAME_EMPTY": SAME_EMPTY}
+    layout = {"SPAN": SPAN, "COLUMNS": COLUMNS, "LIVE": LIVE, "WORDS": WORDS, "HEADER": HEADER, "RECORD": RECORD}
+    for name, value in {**kinds, **layout, "MAIL": HEAD, "NONE": NONE}.items():
+        assert getattr(device, name).value == value, name
