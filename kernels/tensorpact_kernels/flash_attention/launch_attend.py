@@ -212,9 +212,7 @@ def clear(call: Call) -> None:
     )
 
 
-def append(
-    keys: Keys, k: Tensor, v: Tensor, rotary: Rotary | None, sequences: int
-) -> None:  # fmt: skip
+def append(keys: Keys, k: Tensor, v: Tensor, rotary: Rotary | None, sequences: int) -> None:
     """Write new keys, rotated, and values to the slots behind those that are filled.
 
     Args:

@@ -55,9 +55,7 @@ class TileConfig:
     resident: int = 1
 
 
-def mask_of(
-    window_size: tuple[int, int], attention_chunk: int, capacity: int, longest: int, *, causal: bool
-) -> Mask:  # fmt: skip
+def mask_of(window_size: tuple[int, int], attention_chunk: int, capacity: int, longest: int, *, causal: bool) -> Mask:
     """Leave out the sides of the window that hide nothing.
 
     Args:
