@@ -134,7 +134,10 @@ ROTARY_SHAPE = _documented(
     "rotary_cos and rotary_sin have shape (seqlen_ro, rotary_dim / 2), both the same; does not fit: {names}",
 )
 ROTARY_DIM = _documented(
-    "rotary-dim", RuntimeError, "rotary_dim must be <= headdim and divisible by 16, got {2 * half} for {D}"
+    "rotary-dim",
+    RuntimeError,
+    "rotary_dim must be <= headdim and divisible by 16, got {rotary_dim} for {D}",
+    fields={"rotary_dim": lambda half: 2 * half},
 )
 SPLITS = _documented("num-splits-limit", RuntimeError, "num_splits > 256 not supported, got {num_splits}")
 SINKS = _documented(
@@ -161,7 +164,7 @@ UNSUPPORTED = _documented(
 COMPANIONS = _documented(
     "has-no-effect-alone",
     ValueError,
-    "rotary_seqlens acts through rotary_cos, and cu_seqlens_k_new through k; given alone: {names}",
+    "rotary_seqlens acts through rotary_cos, and cu_seqlens_k_new through k; missing: {names}",
 )
 QUERY_IGNORED = _documented(
     "only-qv-ignores-q-and-k-cache",

@@ -101,7 +101,8 @@ def is_window(window_size: Any) -> bool:
 
 
 def _is_side(side: Any) -> bool:
-    return (type(side) is int or (isinstance(side, Integral) and not isinstance(side, bool))) and side >= -1
+    whole = type(side) is int or (isinstance(side, Integral) and not isinstance(side, bool))
+    return whole and int(side) >= -1
 
 
 def is_scale(softmax_scale: float | None) -> bool:
@@ -120,15 +121,6 @@ def is_cap(softcap: float) -> bool:
         softcap: Bound that scores bend towards.
     """
     return softcap >= 0 and fits_float(softcap)
-
-
-def has_columns(tensor: Tensor | None) -> bool:
-    """Whether there is a head with a column.
-
-    Args:
-        tensor: Heads and columns on its last two axes.
-    """
-    return tensor is None or 0 not in tensor.shape[-2:]
 
 
 def has_axes(tensor: Tensor | None, packed: bool) -> bool:

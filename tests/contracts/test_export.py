@@ -74,6 +74,7 @@ def test_public_records_keep_their_repository():
     assert {r["slug"] for r in RECORDS if r["repo"] == "sgl-project/sglang"} == {
         "cache-head-start-required",
         "head-dim-mismatch",
+        "k-cache-can-only-be-none-when-only-qv-true",
         "k-cache-must-have-shape-slots-h-l-k",
         "key-value-count-mismatch",
     }

@@ -24,6 +24,7 @@ ERRORS = [
 ]
 PUBLIC_IDS = {
     ("causal_kv_cache", "cache-head-start-required"): "dd8b8f13ad1ba8d6",
+    ("flash_attention", "k-cache-can-only-be-none-when-only-qv-true"): "8fbdc71861afba69",
     ("packed_attention", "key-value-count-mismatch"): "f7daa8b7a9fcd2c8",
     ("replayssm", "k-cache-must-have-shape-slots-h-l-k"): "3d1aa357bd5e04ed",
     ("sparse_prefill", "head-dim-mismatch"): "32a9bdda3b4426d7",

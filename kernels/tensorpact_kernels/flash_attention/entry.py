@@ -1,7 +1,7 @@
 """Attention with a key-value cache, and over packed sequences, as the public functions have them."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import torch
 from jaxtyping import Float, Int32
@@ -40,7 +40,7 @@ def flash_attn_with_kvcache(
     cache_seqlens: Lengths = None,
     cache_batch_idx: Int32[Tensor, " B"] | None = None,
     cache_leftpad: Int32[Tensor, " B"] | None = None,
-    page_table: Int32[Tensor, "table M"] | None = None,
+    page_table: Int32[Tensor, "table _"] | None = None,
     cu_seqlens_q: Int32[Tensor, " B+1"] | None = None,
     cu_seqlens_k_new: Int32[Tensor, " B+1"] | None = None,
     max_seqlen_q: int | None = None,
@@ -300,9 +300,9 @@ def _empty(
     queries: Tensor | None, v: Tensor, out: Tensor | None, packed: bool, with_lse: bool
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Results of a call on meta tensors."""
-    tokens = () if queries is None else queries.shape[:-1]
+    tokens = list(cast("Tensor", queries).shape[:-1])
     result = v.new_empty((*tokens, v.shape[-1])) if out is None else out
     if not with_lse:
         return result
-    shape = (tokens[-1], *tokens[:-1]) if packed else (tokens[0], tokens[2], tokens[1])
+    shape = [tokens[1], tokens[0]] if packed else [tokens[0], tokens[2], tokens[1]]
     return result, v.new_empty(shape, dtype=torch.float32)

@@ -65,6 +65,13 @@ def _clause(clause: Form, form: Form) -> str | None:
         return None if None in sizes or _optional(names, parameters) else " == ".join(str(s) for s in sizes)
     if kind == "present":
         return _all([f"{n} is not None" for n in names])
+    if kind == "together":
+        return _all([f"({names[0]} is None) == ({n} is None)" for n in names[1:]])
+    if kind == "needs":
+        given = _all([f"{n} is not None" for n in names[1:]])
+        return f"{names[0]} is None or {given if len(names) == 2 else f'({given})'}"
+    if kind == "exclusive":
+        return f"({', '.join(names)}).count(None) >= {len(names) - 1}"
     return _all_of(kind, clause, names, parameters, form)
 
 
@@ -148,14 +155,16 @@ def _expanded(text: str, names: list[str], form: Form) -> str | None:
 
 def _size(dim: str, parameter: Form) -> str | None:
     forms: list[Form] = parameter["tensor"]["forms"] if parameter["tensor"] else []
-    if len(forms) != 1 or any(a["kind"] in ("variadic", "ellipsis") for a in forms[0]["axes"]):
+    if len(forms) != 1:
         return None
     axes: list[Form] = forms[0]["axes"]
+    many = next((i for i, a in enumerate(axes) if a["kind"] in ("variadic", "ellipsis")), None)
     found = [i for i, a in enumerate(axes) if a["kind"] == "named" and a["text"] == dim]
     if len(found) != 1 or axes[found[0]]["broadcast"]:
         return None
-    # The last axis is addressed from the end, as the check does.
-    place = -1 if found[0] == len(axes) - 1 else found[0]
+    # The last axis is addressed from the end, as the check does, and so is one behind any number of axes.
+    behind = many is not None and many < found[0]
+    place = found[0] - len(axes) if behind or found[0] == len(axes) - 1 else found[0]
     return f"{parameter['name']}.shape[{place}]"
 
 

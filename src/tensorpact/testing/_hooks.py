@@ -2,7 +2,6 @@
 
 import importlib
 import importlib.util
-import inspect
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,7 +46,7 @@ def register_arguments(function: Any, factory: Factory) -> None:
 
     The factory is asked again for every draft, so that an object can be met in several states; what it returns is
     copied for every call. A package may also have ``arguments(name, rng)`` in a module ``examples`` beside the module
-    of the method.
+    of the method. It may stand there for functions too, where groups of optional arguments make drawing hopeless.
 
     Args:
         function: The contracted function.
@@ -57,9 +56,9 @@ def register_arguments(function: Any, factory: Factory) -> None:
 
 
 def factory_of(entry: Entry) -> Factory | None:
-    """The registered factory of an entry point, or ``arguments`` of the module ``examples`` for a method."""
+    """The registered factory of an entry point, or ``arguments`` of the module ``examples`` in its package."""
     found = _factories.get(entry.owner)
-    if found is not None or next(iter(inspect.signature(entry.body).parameters), "") != "self":
+    if found is not None:
         return found
     shared = _example(entry, "arguments")
     return None if shared is None else lambda rng: shared(entry.contract.name, rng)

@@ -87,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from . import _accept
     from ._drafts import resolve
     from ._draw import Drawer
+    from ._hooks import factory_of
     from ._space import Space
     from ._targets import Target, find
 
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     launches = _count_launches()
     # Fresh memory is filled with NaN then: what a kernel leaves unwritten shows.
     torch.use_deterministic_algorithms(True, warn_only=True)
-    drawer = Drawer(Space(target.entry))
+    drawer = Drawer(Space(target.entry), factory_of(target.entry))
     for i, (draft, _) in enumerate(_accept.examples(drawer, options.seed, options.examples, plain=2)):
         small = drawer.reduced(draft)
         case = replace(resolve(drawer.space, small), backend="triton")
