@@ -94,7 +94,9 @@ def share_of(
     """Return the first slot that queries between two places see, and the slots of one program among several."""
     begin, _ = seen_by(first_place, first_slot, filled, room, left, right, chunk, LEFT, RIGHT, CHUNKED)
     _, end = seen_by(last_place, first_slot, filled, room, left, right, chunk, LEFT, RIGHT, CHUNKED)
-    end = gl.maximum(end + 1, begin)
+    # Whatever the lengths say, no slot behind the capacity is looked up.
+    end = gl.maximum(end + 1, 0)
+    begin = gl.minimum(begin, end)
     share_begin = begin // BLOCK_N * BLOCK_N
     share_end = end
     if SPLIT:
