@@ -223,8 +223,9 @@ def what_does_not_exist_is_hidden():
     arguments["page_table"][0, 1] = -1
     arguments["page_table"][2, 0] = 99
     cached(arguments)
-    small = arguments | {"page_table": arguments["page_table"][:, ::2].repeat(1, 2)[:, :3]}
-    cached(small | {"cache_batch_idx": ints(0, 3, -1)}, splits=(2,))
+    # A window puts the first visible slot behind the capacity, too.
+    late = arguments | {"cache_batch_idx": ints(0, 3, -1), "cache_seqlens": ints(47, 90, 30), "window_size": (5, 0)}
+    cached(late, splits=(2,))
 
 
 @case

@@ -30,13 +30,14 @@ try:
     from triton.experimental.gluon import language as gl
     from triton.experimental.gluon._runtime import GluonASTSource
 
-    from tensorpact_kernels.flash_attention import device_hopper
+    from tensorpact_kernels.flash_attention import device_hopper, device_hopper_wide
 except (ImportError, AttributeError) as error:
     GLUON = f"this Triton's Gluon lacks what the Hopper kernel uses: {error}"
 else:
     GLUON = None
 
 SHARED_LIMIT = 227 * 1024
+COPY = r"cp\.async\.bulk\.tensor\.4d\.shared"
 
 pytestmark = pytest.mark.skipif(triton.knobs.runtime.interpret, reason="the interpreter replaces the compiler")
 
@@ -103,18 +104,27 @@ def test_long_packed_queries(monkeypatch):
 
 
 @pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
-@pytest.mark.parametrize("page", [128, 16])
-def test_hopper_decode(monkeypatch, page):
+def test_hopper_decode(monkeypatch):
     (attend,) = launched.recorded(monkeypatch, device_hopper, "hopper_decode_kernel")
     launched.recorded(monkeypatch, device_merge, "flash_merge_kernel")
-    extra = {} if page == 128 else {"window_size": (100, 0), "softcap": 3.0, "return_softmax_lse": True}
-    launch.launch_kvcache(**decode(page), num_splits=2 if page == 128 else 1, path="hopper", **extra)
+    launch.launch_kvcache(**decode(128), num_splits=2, path="hopper")
     kernel = launched.compiled(attend, make=GluonASTSource)
     assert 2 * kernel.metadata.shared <= SHARED_LIMIT
     stages = attend.launches[0][2]["STAGES"]
     # Keys and values of each tile that is in flight, before the loop and in it.
-    copies = len(re.findall(r"cp\.async\.bulk\.tensor\.4d\.shared", kernel.asm["ptx"]))
-    assert copies == 2 * (stages + 1) * (64 // min(page, 64))
+    assert stages >= 2
+    assert len(re.findall(COPY, kernel.asm["ptx"])) == 2 * (stages + 1)
+
+
+@pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
+def test_hopper_decode_of_many_heads(monkeypatch):
+    (attend,) = launched.recorded(monkeypatch, device_hopper_wide, "hopper_wide_decode_kernel")
+    arguments = decode(16, 512, 128, 1) | {"qv": half(16, 1, 128, 512), "q": None, "k_cache": None, "only_qv": True}
+    launch.launch_kvcache(**arguments, num_splits=1, path="hopper", softcap=3.0, window_size=(99, 0))
+    kernel = launched.compiled(attend, make=GluonASTSource)
+    assert kernel.metadata.shared <= SHARED_LIMIT
+    # A tile of 64 slots is four pages.
+    assert len(re.findall(COPY, kernel.asm["ptx"])) == 4 * (attend.launches[0][2]["STAGES"] + 1)
 
 
 def test_sides_of_a_window_that_hide_nothing_are_left_out():

@@ -139,9 +139,7 @@ class Call:
     num_splits: int
 
 
-def results(
-    queries: Queries, value_dim: int, out: Tensor | None, *, with_lse: bool
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+def results(queries: Queries, value_dim: int, out: Tensor | None, *, with_lse: bool) -> tuple[Tensor, Tensor | None]:
     """Return room for the result, the caller's if there is one, and for the log denominators if they are wanted.
 
     Args:

@@ -312,7 +312,9 @@ def flash_kernel(
     whole_begin, end = seen_by(
         last_token + offset, first_slot, filled, room, left, right, chunk, LEFT, RIGHT, CHUNKED
     )  # fmt: skip
-    end = tl.maximum(end + 1, begin)
+    # Whatever the lengths say, no slot behind the capacity is looked up.
+    end = tl.maximum(end + 1, 0)
+    begin = tl.minimum(begin, end)
     aligned = begin // BLOCK_N * BLOCK_N
     share_begin = aligned
     share_end = end

@@ -56,7 +56,62 @@ VECTORS = [
 
 @no_type_check
 @gluon.jit
-def _load_queries(tile, q_ptr, rows, stride_dim, is_query, DIM: gl.constexpr, LAYOUT: gl.constexpr):
+def sequence_of(
+    cu_q_ptr, used_q_ptr, used_k_ptr, leftpad_ptr, batch_idx_ptr, cu_new_ptr, sequence, max_q, num_q_tokens, cached,
+    num_new, num_new_tokens, capacity, num_rows,
+):  # fmt: skip
+    """Return a sequence's first query and queries, first slot, filled slots, slots that there are, and its row."""
+    first_q, q_length = query_span(cu_q_ptr, used_q_ptr, sequence, max_q, num_q_tokens)
+    _, first_slot, filled = key_span(
+        None, used_k_ptr, leftpad_ptr, cu_new_ptr, sequence, cached, num_new, num_new_tokens, capacity
+    )  # fmt: skip
+    row = sequence.to(gl.int32)
+    if batch_idx_ptr is not None:
+        row = gl.load(batch_idx_ptr + sequence)
+    known = (row >= 0) & (row < num_rows)
+    return first_q, q_length, first_slot, filled, gl.where(known, capacity, 0), gl.where(known, row, 0)
+
+
+@no_type_check
+@gluon.jit
+def share_of(
+    first_place,
+    last_place,
+    first_slot,
+    filled,
+    room,
+    left,
+    right,
+    chunk,
+    split,
+    num_splits,
+    LEFT: gl.constexpr,
+    RIGHT: gl.constexpr,
+    CHUNKED: gl.constexpr,
+    SPLIT: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+):
+    """Return the first slot that queries between two places see, and the slots of one program among several."""
+    begin, _ = seen_by(first_place, first_slot, filled, room, left, right, chunk, LEFT, RIGHT, CHUNKED)
+    _, end = seen_by(last_place, first_slot, filled, room, left, right, chunk, LEFT, RIGHT, CHUNKED)
+    # Whatever the lengths say, no slot behind the capacity is looked up.
+    end = gl.maximum(end + 1, 0)
+    begin = gl.minimum(begin, end)
+    share_begin = begin // BLOCK_N * BLOCK_N
+    share_end = end
+    if SPLIT:
+        # The merge may take its places on the device now; it waits for this kernel's stores.
+        gdc_launch_dependents()
+        steps = (end - share_begin + BLOCK_N - 1) // BLOCK_N
+        share = (steps + num_splits - 1) // num_splits * BLOCK_N
+        share_begin = gl.minimum(share_begin + split * share, end)
+        share_end = gl.minimum(share_begin + share, end)
+    return begin, share_begin, share_end
+
+
+@no_type_check
+@gluon.jit
+def load_queries(tile, q_ptr, rows, stride_dim, is_query, DIM: gl.constexpr, LAYOUT: gl.constexpr):
     """Copy query rows to shared memory, with zeros for the rows and columns that are not there."""
     dims = gl.arange(0, tile.shape[1], layout=gl.SliceLayout(0, LAYOUT))
     pointers = gl.expand_dims(q_ptr + rows, 1) + gl.expand_dims(dims.to(gl.int64) * stride_dim, 0)
@@ -66,7 +121,7 @@ def _load_queries(tile, q_ptr, rows, stride_dim, is_query, DIM: gl.constexpr, LA
 
 @no_type_check
 @gluon.jit
-def _fetch(
+def fetch(
     descs,
     tiles,
     full,
@@ -108,7 +163,7 @@ def _fetch(
 
 @no_type_check
 @gluon.jit
-def _clear_outside(tile, start, begin, end, LAYOUT: gl.constexpr):
+def clear_outside(tile, start, begin, end, LAYOUT: gl.constexpr):
     """Put zeros in the place of values that no query needs: a weight of zero times a NaN is NaN."""
     BLOCK_N: gl.constexpr = tile.shape[0]
     for first in gl.static_range(0, BLOCK_N, ZERO_ROWS):
@@ -199,9 +254,6 @@ def hopper_decode_kernel(
     NARROW: gl.constexpr = gl.NVMMASharedLayout(2 * BLOCK_M, 16, 2)
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
     key_heads: gl.constexpr = HEADS // GROUP
-    if SPLIT:
-        # The merge may take its places on the device now; it waits for this kernel's stores.
-        gdc_launch_dependents()
     v_tiles = gl.allocate_shared_memory(half, [STAGES, BLOCK_N, BLOCK_V], WIDE)
     if KEYS:
         k_tiles = gl.allocate_shared_memory(half, [STAGES, BLOCK_N, BLOCK_D], WIDE)
@@ -221,36 +273,21 @@ def hopper_decode_kernel(
     tile = rest % num_tiles
     split = (rest // num_tiles) % num_splits
     sequence = (rest // num_tiles // num_splits).to(gl.int64)
-    first_q, q_length = query_span(cu_q_ptr, used_q_ptr, sequence, max_q, num_q_tokens)
+    first_q, q_length, first_slot, filled, room, row = sequence_of(
+        cu_q_ptr, used_q_ptr, used_k_ptr, leftpad_ptr, batch_idx_ptr, cu_new_ptr, sequence, max_q, num_q_tokens, cached,
+        num_new, num_new_tokens, capacity, num_rows,
+    )  # fmt: skip
     first_row = tile * BLOCK_M
     if first_row >= q_length * GROUP:
         return
-    _, first_slot, filled = key_span(
-        None, used_k_ptr, leftpad_ptr, cu_new_ptr, sequence, cached, num_new, num_new_tokens, capacity
-    )  # fmt: skip
-    row = sequence.to(gl.int32)
-    if batch_idx_ptr is not None:
-        row = gl.load(batch_idx_ptr + sequence)
-    known = (row >= 0) & (row < num_rows)
-    room = gl.where(known, capacity, 0)
-    row = gl.where(known, row, 0)
-
     rows = first_row + gl.arange(0, BLOCK_M, layout=ROW)
     offset = filled - q_length
     low, high = seen_by(rows // GROUP + offset, first_slot, filled, room, left, right, chunk, LEFT, RIGHT, CHUNKED)
     last_token = gl.minimum((first_row + BLOCK_M - 1) // GROUP, q_length - 1)
-    begin, _ = seen_by(
-        first_row // GROUP + offset, first_slot, filled, room, left, right, chunk, LEFT, RIGHT, CHUNKED
+    begin, share_begin, share_end = share_of(
+        first_row // GROUP + offset, last_token + offset, first_slot, filled, room, left, right, chunk, split,
+        num_splits, LEFT, RIGHT, CHUNKED, SPLIT, BLOCK_N,
     )  # fmt: skip
-    _, end = seen_by(last_token + offset, first_slot, filled, room, left, right, chunk, LEFT, RIGHT, CHUNKED)
-    end = gl.maximum(end + 1, begin)
-    share_begin = begin // BLOCK_N * BLOCK_N
-    share_end = end
-    if SPLIT:
-        steps = (end - share_begin + BLOCK_N - 1) // BLOCK_N
-        share = (steps + num_splits - 1) // num_splits * BLOCK_N
-        share_begin = gl.minimum(share_begin + split * share, end)
-        share_end = gl.minimum(share_begin + share, end)
     steps = (share_end - share_begin + BLOCK_N - 1) // BLOCK_N
 
     table_ptr = full
@@ -261,7 +298,7 @@ def hopper_decode_kernel(
     tiles = (k_tiles, v_tiles)
     for step in gl.static_range(STAGES):
         if step < steps:
-            _fetch(descs, tiles, full, place, step, share_begin + step * BLOCK_N, STAGES, KEYS, PAGED, PAGE)
+            fetch(descs, tiles, full, place, step, share_begin + step * BLOCK_N, STAGES, KEYS, PAGED, PAGE)
 
     copy_rows = first_row + gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, COPY))
     copy_token = copy_rows // GROUP
@@ -270,10 +307,10 @@ def hopper_decode_kernel(
     wide_head = copy_head.to(gl.int64)
     if KEYS:
         q_rows = sequence * q_stride_batch + (first_q + copy_token) * q_stride_token + wide_head * q_stride_head
-        _load_queries(q_tile, q_ptr, q_rows, q_stride_dim, is_query, HEAD_DIM, COPY)
+        load_queries(q_tile, q_ptr, q_rows, q_stride_dim, is_query, HEAD_DIM, COPY)
     if VALUE_QUERIES:
         qv_rows = sequence * qv_stride_batch + (first_q + copy_token) * qv_stride_token + wide_head * qv_stride_head
-        _load_queries(qv_tile, qv_ptr, qv_rows, qv_stride_dim, is_query, VALUE_DIM, COPY)
+        load_queries(qv_tile, qv_ptr, qv_rows, qv_stride_dim, is_query, VALUE_DIM, COPY)
     fence_async_shared()
     barrier()
 
@@ -311,7 +348,7 @@ def hopper_decode_kernel(
         weights_tile.store(weights.to(half))
         if (start < begin) | (start + BLOCK_N > share_end):
             barrier()
-            _clear_outside(v_tile, start, begin, share_end, COPY)
+            clear_outside(v_tile, start, begin, share_end, COPY)
         fence_async_shared()
         barrier()
         values = values * gl.expand_dims(correction, 0)
@@ -320,7 +357,7 @@ def hopper_decode_kernel(
         # No warp reads the tile any more.
         barrier()
         if step + STAGES < steps:
-            _fetch(descs, tiles, full, place, step, start + STAGES * BLOCK_N, STAGES, KEYS, PAGED, PAGE)
+            fetch(descs, tiles, full, place, step, start + STAGES * BLOCK_N, STAGES, KEYS, PAGED, PAGE)
     for stage in gl.static_range(STAGES):
         mbarrier.invalidate(full.index(stage))
 

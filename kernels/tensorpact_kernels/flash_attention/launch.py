@@ -1,6 +1,7 @@
 """Torch side of flash attention: what the public arguments mean, and which kernels run."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -73,7 +74,6 @@ def launch_kvcache(
         _longest(qv if q is None else q, cu_seqlens_q, max_seqlen_q),
     )
     capacity = v_cache.shape[1] * (1 if page_table is None else page_table.shape[1])
-    appends = k is not None and v is not None
     keys = Keys(
         k_cache,
         v_cache,
@@ -83,13 +83,15 @@ def launch_kvcache(
         leftpad=_dense(cache_leftpad),
         batch_idx=_dense(cache_batch_idx),
         page_table=page_table,
-        new=v.shape[1] if appends and cu_seqlens_k_new is None else 0,
-        cu_new=_dense(cu_seqlens_k_new) if appends else None,
-        new_tokens=v.shape[0] if appends and cu_seqlens_k_new is not None else 0,
     )
     rotary = None
-    if appends and rotary_cos is not None and rotary_sin is not None:
-        rotary = Rotary(_rows(rotary_cos), _rows(rotary_sin), _dense(rotary_seqlens), rotary_interleaved)
+    if k is not None and v is not None:
+        if cu_seqlens_k_new is None:
+            keys = replace(keys, new=v.shape[1])
+        else:
+            keys = replace(keys, cu_new=_dense(cu_seqlens_k_new), new_tokens=v.shape[0])
+        if rotary_cos is not None and rotary_sin is not None:
+            rotary = Rotary(_rows(rotary_cos), _rows(rotary_sin), _dense(rotary_seqlens), rotary_interleaved)
     value_dim = v_cache.shape[-1]
     scale = softmax_scale
     if scale is None:
@@ -97,9 +99,7 @@ def launch_kvcache(
         scale = (meets_keys + (value_dim if qv is not None else 0)) ** -0.5
     result, lse = results(queries, value_dim, out, with_lse=return_softmax_lse)
     mask = mask_of(window_size, attention_chunk or 0, capacity, queries.longest, causal=causal)
-    call = Call(
-        queries, keys, result, lse, float(scale), float(softcap), mask, _dense(sinks), rotary, num_splits
-    )  # fmt: skip
+    call = Call(queries, keys, result, lse, float(scale), float(softcap), mask, _dense(sinks), rotary, num_splits)
     with on_device(result.device):
         if k is not None and v is not None:
             launch_attend.append(keys, k, v, rotary, queries.sequences)
@@ -157,10 +157,9 @@ def launch_varlen(
     packed_k = cu_seqlens_k is not None
     capacity = v.shape[0] if packed_k else v.shape[1]
     mask = mask_of(window_size, attention_chunk, capacity, queries.longest, causal=causal)
+    # A call of packed attention, whose kernels are the faster ones; a decode is better off with shares.
     plain = (
-        cu_seqlens_q is not None
-        and cu_seqlens_k is not None
-        and seqused_q is None
+        seqused_q is None
         and seqused_k is None
         and qv is None
         and softcap <= 0
@@ -170,8 +169,9 @@ def launch_varlen(
         and not mask.chunk
         and (out is None or (out.is_contiguous() and out.data_ptr() % _PIECE_BYTES == 0))
     )
+    packs = path == "packed" or (path is None and config is None and plain and queries.longest > 1)
     with on_device(result.device):
-        if path == "packed" or (path is None and config is None and plain and queries.longest > 1):
+        if packs and cu_seqlens_q is not None and cu_seqlens_k is not None:
             packed_attention_triton(
                 q, k, v, cu_seqlens_q, cu_seqlens_k, float(scale), causal=mask.right == 0, return_lse=lse is not None,
                 results=(result, lse),

@@ -130,7 +130,9 @@ def shares(call: Call, blocks: int, tile: TileConfig) -> int:
         filled = call.keys.filled + (call.keys.new or call.keys.new_tokens)
         steps = max(1, min(steps, math.ceil(filled / tile.block_n)))
     if call.mask.left >= 0:
-        seen = call.mask.left + 1 + max(call.mask.right, 0) + tile.block_m
+        # Without an end of the window, the last queries are as far behind as there are any.
+        behind = call.mask.right if call.mask.right >= 0 else call.queries.longest
+        seen = call.mask.left + 1 + behind + tile.block_m
         steps = max(1, min(steps, math.ceil(seen / tile.block_n) + 1))
     if call.num_splits > 0:
         return min(call.num_splits, MAX_SPLITS, steps)
@@ -212,9 +214,7 @@ def clear(call: Call) -> None:
     )
 
 
-def append(
-    keys: Keys, k: Tensor, v: Tensor, rotary: Rotary | None, sequences: int
-) -> None:  # fmt: skip
+def append(keys: Keys, k: Tensor, v: Tensor, rotary: Rotary | None, sequences: int) -> None:
     """Write new keys, rotated, and values to the slots behind those that are filled.
 
     Args:

@@ -1,4 +1,4 @@
-"""Torch side of the Hopper decode kernel: when it applies, how it is cut, and its launch."""
+"""Torch side of the Hopper decode kernels: when they apply, how they are cut, and their launch."""
 
 # Gluon has no stubs, and the launch options are no parameters of the kernel.
 # pyright: reportMissingTypeStubs=false, reportCallIssue=false, reportUnknownVariableType=false
@@ -24,10 +24,13 @@ from tensorpact_kernels.flash_attention.launch_attend import (
 from tensorpact_kernels.flash_attention.plan import TileConfig
 
 MAX_ROWS = 64
-"""Query rows of one key head up to which a call is a decode."""
+"""Query rows of one key head up to which a call is a decode, unless values have more than 256 columns."""
 
-# The kernel, and what describes tensors to its copy unit.
-_MODULES = ("tensorpact_kernels.flash_attention.device_hopper", "triton.experimental.gluon.nvidia.hopper")
+# The kernels, and what describes tensors to their copy unit.
+_MODULES = ("tensorpact_kernels.flash_attention.device_hopper_wide", "triton.experimental.gluon.nvidia.hopper")
+_MIN_ROWS = 16
+_WIDE_ROWS = 32
+_WIDE_COLUMNS = 256
 _PIECE = 8
 _PIECE_BYTES = 16
 _MIN_COLUMNS = 64
@@ -44,7 +47,11 @@ def hopper_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bo
         value_dim: Columns of values.
         value_queries: Whether queries meet values too.
     """
-    block_m = min(padded(rows), MAX_ROWS)
+    if is_wide(rows, value_dim):
+        # Queries and two tiles of 512 columns fill a multiprocessor.
+        return TileConfig(64, 64, 8, 2, 1)
+    # With wide values, two programs of 16 rows each beat one that lacks half of its 64.
+    block_m = _MIN_ROWS if columns(value_dim) > _WIDE_COLUMNS else min(padded(rows), MAX_ROWS)
     tile = 2 * 64 * (columns(value_dim) + (columns(head_dim) if head_dim else 0))
     fixed = 2 * block_m * (64 + (columns(head_dim) if head_dim else 0) + (columns(value_dim) if value_queries else 0))
     for resident in (2, 1):
@@ -52,6 +59,16 @@ def hopper_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bo
         if stages >= 2 or (resident == 1 and stages):
             return TileConfig(block_m, 64, 4, stages, resident)
     return TileConfig(block_m, 64, 4, 1, 1)
+
+
+def is_wide(rows: int, value_dim: int) -> bool:
+    """Whether query rows, not slots, go on the rows of the product: where many of them share wide values.
+
+    Args:
+        rows: Query rows of one key head, tokens times its heads.
+        value_dim: Columns of values.
+    """
+    return rows > _WIDE_ROWS and columns(value_dim) > _WIDE_COLUMNS
 
 
 def columns(size: int) -> int:
@@ -85,8 +102,8 @@ def applies(call: Call) -> bool:
     return (
         keys.cu_seqlens is None
         and call.rotary is None
-        and 0 < rows <= MAX_ROWS
-        and (max(dims) <= 256 or (value_dim <= 512 and dims[1] <= 64 and rows <= 16))
+        and rows > 0
+        and (rows <= MAX_ROWS if max(dims) <= _WIDE_COLUMNS else value_dim <= 512 and dims[1] <= 64)
         and (keys.page_table is None or (keys.page >= _MIN_PAGE and not keys.page & (keys.page - 1)))
         and keys.capacity > 0
         and keys.v.shape[0] > 0
@@ -102,7 +119,7 @@ def attend(call: Call, config: TileConfig | None = None) -> None:
         call: What to attend to what.
         config: Cut to use instead of the chosen one.
     """
-    from tensorpact_kernels.flash_attention import device_hopper
+    from tensorpact_kernels.flash_attention import device_hopper, device_hopper_wide
 
     queries, keys, mask = call.queries, call.keys, call.mask
     heads, key_heads, value_dim = call.out.shape[-2], keys.v.shape[2], keys.v.shape[3]
@@ -118,8 +135,10 @@ def attend(call: Call, config: TileConfig | None = None) -> None:
     box = min(keys.page, cut.block_n) if keys.page_table is not None else cut.block_n
     v_desc = _described(keys.v, box)
     scale_in, scale_out = scales(call)
+    wide = is_wide(rows, value_dim)
+    kernel: Any = device_hopper_wide.hopper_wide_decode_kernel if wide else device_hopper.hopper_decode_kernel
     if blocks:
-        device_hopper.hopper_decode_kernel[(blocks * splits,)](
+        kernel[(blocks * splits,)](
             v_desc if keys.k is None or queries.q is None else _described(keys.k, box),
             v_desc,
             queries.q,

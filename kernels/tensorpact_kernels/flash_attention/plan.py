@@ -1,5 +1,6 @@
 """Choices of a call that need no tensor's contents: what the mask can hide, tiles, and shares of the keys."""
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ _START_STEPS = 3
 _PARTIAL_STEPS = 1
 _MERGE_STEPS = 2
 _MERGE_ELEMENTS = 8192
+_REMEMBERED = 1024
 _DECODE_ROWS = 64
 
 
@@ -55,9 +57,7 @@ class TileConfig:
     resident: int = 1
 
 
-def mask_of(
-    window_size: tuple[int, int], attention_chunk: int, capacity: int, longest: int, *, causal: bool
-) -> Mask:  # fmt: skip
+def mask_of(window_size: tuple[int, int], attention_chunk: int, capacity: int, longest: int, *, causal: bool) -> Mask:
     """Leave out the sides of the window that hide nothing.
 
     Args:
@@ -100,6 +100,7 @@ def tile_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bool
     return TileConfig(128, 64, 8, 3, 1)
 
 
+@functools.lru_cache(maxsize=_REMEMBERED)
 def choose_splits(blocks: int, steps: int, places: int) -> int:
     """Choose how many programs share the keys of one tile of query rows.
 
@@ -110,8 +111,7 @@ def choose_splits(blocks: int, steps: int, places: int) -> int:
     """
 
     def cost(splits: int) -> float:
-        # A full round more costs as much as its share of the whole; part of one, what the last programs take.
-        rounds = max(1.0, math.ceil(blocks * splits / places))
+        rounds = math.ceil(blocks * splits / places)
         own = math.ceil(steps / splits) + _START_STEPS
         return rounds * own if splits == 1 else rounds * (own + _PARTIAL_STEPS) + _MERGE_STEPS
 
