@@ -21,8 +21,8 @@ from tensorpact.cli import app
 from tensorpact.testing._accept import examples
 from tensorpact.testing._drafts import resolve
 from tensorpact.testing._draw import Drawer
-from tensorpact.testing.hooks import factory_of
 from tensorpact.testing._space import Space
+from tensorpact.testing.hooks import factory_of
 
 FIELD_TEXT = """
 id repo slug errorCode errorMessage messagePattern errorType errorClass httpStatus severity filePath lineNumber

@@ -24,6 +24,7 @@ from ._space import COMMON_DTYPES, CannotDrawError, NothingFitsError
 from ._targets import Target, find
 from ._wholes import Whole, parts_of
 from ._witness import program
+from .hooks import fill_of
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
@@ -166,7 +167,9 @@ class _Source:
         self.distinct = options.distinct
         with compiler_environment():
             self.drawer = Drawer(space_of(target, known)) if known else drawer_of(target, options.seed)
-            self.bases = [self._base(random.Random(f"{options.seed}:{i}")) for i in range(bases)]
+            drawn = [self._base(random.Random(f"{options.seed}:{i}")) for i in range(bases)]
+        # The smallest first: hypothesis shrinks towards it.
+        self.bases = sorted(drawn, key=lambda d: sum(n for n in d.dims.values() if isinstance(n, int)))
         plans = [resolve(self.drawer.space, draft).plans for draft in self.bases]
         #: Tensors among the plans of the bases, items of containers included.
         self._tensors = list(dict.fromkeys(n for p in plans for n, v in p.items() if isinstance(v, TensorPlan)))
@@ -196,9 +199,15 @@ class _Source:
         scalars = {n: s for n, s in self.drawer.scalars.items() if n != "self" and s.good}
         yield [[_valued(name, value) for value in scalar.good] for name, scalar in scalars.items()]
         if options.layouts:
-            yield [[None, *(_laid(name, how) for how in _LAYOUTS)] for name in self._tensors]
+            yield [[None, *(_laid(name, how) for how in self._layouts(name))] for name in self._tensors]
         movable = [n for n in self._tensors if not any(isinstance(c, OnDevice) for c in self._constraints(n))]
         yield [[_placed(movable, device) for device in options.devices]]
+
+    def _layouts(self, name: str) -> tuple[str, ...]:
+        """Layouts that a tensor may have; what a fill writes into is not expanded, as its elements would be one."""
+        dtypes = self.drawer.space.dtypes.get(name, (torch.float32,))
+        written = fill_of(self.target.entry) is not None and not all(d.is_floating_point for d in dtypes)
+        return _LAYOUTS[:-1] if written else _LAYOUTS
 
     def _constraints(self, name: str) -> tuple[Any, ...]:
         parameter = self.drawer.space.terms.parameters.get(name)
