@@ -249,6 +249,17 @@ class TestObjects:
         assert report.ok
         assert report.entries[0].sections["reject"].done == 1
 
+    def test_a_registered_factory_of_a_dataclass(self) -> None:
+        @contract
+        @dataclasses.dataclass
+        class Made:
+            k: Float[Tensor, "S D"]
+            state: Any = None
+
+        testing.register_arguments(Made, lambda rng: {"self": Made(torch.zeros(rng.randint(2, 4), 3), "kept")})
+        for call in drawn(arguments(Made), 3):
+            assert call["state"] == "kept"
+
     def test_a_registered_factory(self) -> None:
         class Plain:
             @contract

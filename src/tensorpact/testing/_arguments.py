@@ -1,5 +1,6 @@
 """Valid arguments as a hypothesis strategy: small ones first, then other sizes, dtypes, layouts and devices."""
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -47,8 +48,8 @@ class Arguments(dict[str, Any]):
         self._values = dict(values)
         self.case = case
         own = values.get("self")
-        fields = drawer.space.made.keys if self._is_object and drawer.space.made is not None else ()
-        super().__init__({n: getattr(own, n) for n in fields} if self._is_object else values)
+        fields = dataclasses.fields(own) if self._is_object else ()
+        super().__init__({f.name: getattr(own, f.name) for f in fields if f.init} if self._is_object else values)
 
     @property
     def _is_object(self) -> bool:
