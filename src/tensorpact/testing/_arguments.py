@@ -19,7 +19,7 @@ from ._accept import make
 from ._drafts import Case, Draft, ImpossibleError, Move, complete, resolve
 from ._draw import Drawer
 from ._making import compiler_environment, drawer_of, space_of
-from ._plans import Opaque, TensorPlan
+from ._plans import Opaque, TensorPlan, plan_of
 from ._probe import split
 from ._space import COMMON_DTYPES, CannotDrawError, NothingFitsError
 from ._targets import Target, find
@@ -47,7 +47,7 @@ class Arguments(dict[str, Any]):
         self._target, self._drawer = target, drawer
         self._values = dict(values)
         self.case = case
-        own = values.get("self")
+        own: Any = values.get("self")
         fields = dataclasses.fields(own) if self._is_object else ()
         super().__init__({f.name: getattr(own, f.name) for f in fields if f.init} if self._is_object else values)
 
@@ -77,7 +77,8 @@ class Arguments(dict[str, Any]):
             return _shown(plan)
 
         prefix = "self." if self._is_object else ""
-        return f"Arguments({', '.join(f'{n}={shown(prefix + n)}' for n in self if prefix + n in plans)})"
+        texts = {n: shown(prefix + n) if prefix + n in plans else _shown(plan_of(value)) for n, value in self.items()}
+        return f"Arguments({', '.join(f'{n}={text}' for n, text in texts.items())})"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))
@@ -193,11 +194,13 @@ class _Source:
         optional = [p for p in (*space.tensors, *space.nests) if p.optional and p.name not in space.known]
         yield [[_without(p.name), None] for p in optional]
         if self.drawer.factory is None:
-            free = {n: k for n, k in space.dims.items() if n not in space.terms.lets and n not in space.pinned()}
+            dims = {n: k for n, k in space.dims.items() if n not in space.terms.lets and n not in space.pinned()}
             extra = tuple(n for n in space.sizes if n > 16)
-            yield [[None, *_sizes(name, kind, self.distinct, extra)] for name, kind in free.items()]
+            yield [[None, *_sizes(name, kind, self.distinct, extra)] for name, kind in dims.items()]
             yield [[_typed(group, dtype) for dtype in some] for group, some in self._groups() if some]
-        scalars = {n: s for n, s in self.drawer.scalars.items() if n != "self" and s.good}
+        # What a factory made of an object stays as it is.
+        free = {p.name for p in space.plain if p.name != "self"}
+        scalars = {n: s for n, s in self.drawer.scalars.items() if n in free and s.good}
         yield [[_valued(name, value) for value in scalar.good] for name, scalar in scalars.items()]
         if options.layouts:
             yield [[None, *(_laid(name, how) for how in self._layouts(name))] for name in self._tensors]
