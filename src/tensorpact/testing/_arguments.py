@@ -1,5 +1,6 @@
 """Valid arguments as a hypothesis strategy: small ones first, then other sizes, dtypes, layouts and devices."""
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,12 +19,13 @@ from ._accept import make
 from ._drafts import Case, Draft, ImpossibleError, Move, complete, resolve
 from ._draw import Drawer
 from ._making import compiler_environment, drawer_of, space_of
-from ._plans import Opaque, TensorPlan
+from ._plans import Opaque, TensorPlan, plan_of
 from ._probe import split
 from ._space import COMMON_DTYPES, CannotDrawError, NothingFitsError
 from ._targets import Target, find
 from ._wholes import Whole, parts_of
 from ._witness import program
+from .hooks import fill_of
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
@@ -45,9 +47,9 @@ class Arguments(dict[str, Any]):
         self._target, self._drawer = target, drawer
         self._values = dict(values)
         self.case = case
-        own = values.get("self")
-        fields = drawer.space.made.keys if self._is_object and drawer.space.made is not None else ()
-        super().__init__({n: getattr(own, n) for n in fields} if self._is_object else values)
+        own: Any = values.get("self")
+        fields = dataclasses.fields(own) if self._is_object else ()
+        super().__init__({f.name: getattr(own, f.name) for f in fields if f.init} if self._is_object else values)
 
     @property
     def _is_object(self) -> bool:
@@ -75,7 +77,8 @@ class Arguments(dict[str, Any]):
             return _shown(plan)
 
         prefix = "self." if self._is_object else ""
-        return f"Arguments({', '.join(f'{n}={shown(prefix + n)}' for n in self if prefix + n in plans)})"
+        texts = {n: shown(prefix + n) if prefix + n in plans else _shown(plan_of(value)) for n, value in self.items()}
+        return f"Arguments({', '.join(f'{n}={text}' for n, text in texts.items())})"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))
@@ -166,7 +169,9 @@ class _Source:
         self.distinct = options.distinct
         with compiler_environment():
             self.drawer = Drawer(space_of(target, known)) if known else drawer_of(target, options.seed)
-            self.bases = [self._base(random.Random(f"{options.seed}:{i}")) for i in range(bases)]
+            drawn = [self._base(random.Random(f"{options.seed}:{i}")) for i in range(bases)]
+        # The smallest first: hypothesis shrinks towards it.
+        self.bases = sorted(drawn, key=lambda d: sum(n for n in d.dims.values() if isinstance(n, int)))
         plans = [resolve(self.drawer.space, draft).plans for draft in self.bases]
         #: Tensors among the plans of the bases, items of containers included.
         self._tensors = list(dict.fromkeys(n for p in plans for n, v in p.items() if isinstance(v, TensorPlan)))
@@ -189,16 +194,24 @@ class _Source:
         optional = [p for p in (*space.tensors, *space.nests) if p.optional and p.name not in space.known]
         yield [[_without(p.name), None] for p in optional]
         if self.drawer.factory is None:
-            free = {n: k for n, k in space.dims.items() if n not in space.terms.lets and n not in space.pinned()}
+            dims = {n: k for n, k in space.dims.items() if n not in space.terms.lets and n not in space.pinned()}
             extra = tuple(n for n in space.sizes if n > 16)
-            yield [[None, *_sizes(name, kind, self.distinct, extra)] for name, kind in free.items()]
+            yield [[None, *_sizes(name, kind, self.distinct, extra)] for name, kind in dims.items()]
             yield [[_typed(group, dtype) for dtype in some] for group, some in self._groups() if some]
-        scalars = {n: s for n, s in self.drawer.scalars.items() if n != "self" and s.good}
+        # What a factory made of an object stays as it is.
+        free = {p.name for p in space.plain if p.name != "self"}
+        scalars = {n: s for n, s in self.drawer.scalars.items() if n in free and s.good}
         yield [[_valued(name, value) for value in scalar.good] for name, scalar in scalars.items()]
         if options.layouts:
-            yield [[None, *(_laid(name, how) for how in _LAYOUTS)] for name in self._tensors]
+            yield [[None, *(_laid(name, how) for how in self._layouts(name))] for name in self._tensors]
         movable = [n for n in self._tensors if not any(isinstance(c, OnDevice) for c in self._constraints(n))]
         yield [[_placed(movable, device) for device in options.devices]]
+
+    def _layouts(self, name: str) -> tuple[str, ...]:
+        """Layouts that a tensor may have; what a fill writes into is not expanded, as its elements would be one."""
+        dtypes = self.drawer.space.dtypes.get(name, (torch.float32,))
+        written = fill_of(self.target.entry) is not None and not all(d.is_floating_point for d in dtypes)
+        return _LAYOUTS[:-1] if written else _LAYOUTS
 
     def _constraints(self, name: str) -> tuple[Any, ...]:
         parameter = self.drawer.space.terms.parameters.get(name)

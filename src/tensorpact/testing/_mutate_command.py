@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from ._mutate import mutate
 from ._targets import TargetError
 
+#: This package is imported before pytest could rewrite its asserts, and has none.
+_REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"
+
 
 def run(targets: Sequence[str], tests: Sequence[str], *, pages: bool, as_json: bool, seed: int) -> bool:
     """Run the mutation test and print what it found.
@@ -43,7 +46,7 @@ def _run_tests(tests: Sequence[str]) -> None:
 
     # What pytest prints belongs to no report.
     with contextlib.redirect_stdout(sys.stderr):
-        code = pytest.main(["-q", "-p", "no:cacheprovider", *tests])
+        code = pytest.main(["-q", "-p", "no:cacheprovider", "-W", _REWRITTEN, *tests])
     if code != pytest.ExitCode.OK:
         raise TargetError(f"the tests are the corpus, and pytest ended with exit code {int(code)}")
 

@@ -79,7 +79,10 @@ def _given(function: Any) -> Iterator[Target]:
     cls = _class_around(function, entry)
     if cls is not None:
         _belong(entry, cls)
-    yield Target(entry.body.__module__, entry.body.__qualname__, function, entry, cls)
+    # Of a bound method the function is meant: its object is an argument like others.
+    bound = getattr(function, "__self__", None)
+    free = function if bound is None or isinstance(bound, type) else function.__func__
+    yield Target(entry.body.__module__, entry.body.__qualname__, free, entry, cls)
 
 
 def _class_around(function: Any, entry: Entry) -> type | None:
