@@ -83,7 +83,9 @@ class Explanation:
         if self.suggestion:
             parts.append(f"<p><b>smallest change:</b> {html.escape(self.suggestion)}</p>")
         if self.page:
-            parts.append(f"<details><summary>documentation</summary><pre>{html.escape(self.page)}</pre></details>")
+            # Alone, it is what was asked for; below a failed call it is there to be opened.
+            shown = " open" if not self.message else ""
+            parts.append(f"<details{shown}><summary>documentation</summary>{_html_page(self.page)}</details>")
         return f"<div>{''.join(parts)}</div>"
 
 
@@ -95,6 +97,15 @@ def _styled(mark: str, text: str) -> Any:
 
 def _html(text: str) -> str:
     return html.escape(text).replace("\n", "<br>")
+
+
+def _html_page(page: str) -> str:
+    try:
+        from markdown_it import MarkdownIt
+    except ImportError:
+        # It comes with rich, so with the extra `cli`.
+        return f"<pre>{html.escape(page)}</pre>"
+    return MarkdownIt("commonmark", {"html": False}).render(page)
 
 
 def _html_table(table: Table) -> str:

@@ -148,7 +148,7 @@ def test_an_exception_that_no_contract_raised_is_explained_by_its_text():
     found = tensorpact.explain(RuntimeError(MESSAGE))
     assert found.found
     assert found.message == f"RuntimeError: {MESSAGE}"
-    assert "# head-dim-mismatch" in found._repr_html_()
+    assert "<h1>head-dim-mismatch</h1>" in found._repr_html_()
     assert not tensorpact.explain(RuntimeError("CUDA error: an illegal memory access")).found
 
 

@@ -101,13 +101,16 @@ class Page:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.call("Page.navigate", url="about:blank")
+        self._go("about:blank")
         for origin in self._origins:
             self.call("Storage.clearDataForOrigin", origin=origin, storageTypes="local_storage")
 
     def open(self, url: str) -> None:
         """Go to an address and wait until all of it is there."""
         self._origins.add("/".join(url.split("/")[:3]))
+        self._go(url)
+
+    def _go(self, url: str) -> None:
         # What is shown until the next page comes is told by a mark.
         self.evaluate("window.before = true")
         self.call("Page.navigate", url=url)
@@ -115,6 +118,8 @@ class Page:
 
     def screenshot(self) -> bytes:
         """What the window shows, as PNG."""
+        # The frame that is drawn now may be one of before the last change.
+        self.evaluate("new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then)))")
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
 

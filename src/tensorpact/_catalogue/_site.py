@@ -126,7 +126,8 @@ def _entry_index(forms: Iterable[Form]) -> str:
     families = dict.fromkeys(form["family"] for form in forms)
     parts = [
         "# Entry points",
-        "One page for each contracted function, made from its contract: shapes, checks in firing order, errors.",
+        "One page for each contracted function, made from its contract: shapes, checks in firing order, errors.\n"
+        "{ .tp-cards }",
     ]
     for family in families:
         rows = (
@@ -142,7 +143,7 @@ def _error_index(records: tuple[Record, ...], gone: list[Removed]) -> str:
     parts = [
         "# Errors",
         "Every documented error, in firing order. Paste a message into the search, or into `tensorpact explain`."
-        " For programs: [the index as JSON](../api/errors/index.json).",
+        " For programs: [the index as JSON](../api/errors/index.json).\n{ .tp-cards }",
     ]
     for family in dict.fromkeys(r.error.family for r in records):
         rows = (
