@@ -136,7 +136,8 @@ def _with_bias(foreign: Callable[..., Any]) -> Callable[..., Any]:
     def call(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, *rest: Any, **named: Any) -> Any:
         if isinstance(attn_mask, CausalBias):
             now = functional.scaled_dot_product_attention
-            return CausalBias.__torch_function__(now, (CausalBias,), (query, key, value, attn_mask, *rest), named)
+            dispatch: Callable[..., Any] = CausalBias.__torch_function__  # pyright: ignore[reportUnknownVariableType]
+            return dispatch(now, (CausalBias,), (query, key, value, attn_mask, *rest), named)
         return foreign(query, key, value, attn_mask, *rest, **named)
 
     return call
