@@ -197,6 +197,15 @@ def test_the_plain_rule_has_one_number_of_heads(overlay: Callable[..., Any]):
         judge(overlay, **call, initial_state=torch.zeros(2, 2, 8, 16))
 
 
+def test_every_error_has_a_call_that_raises_it():
+    tables = (
+        (torch_varlen.VARLEN, [error for error, _ in VARLEN_BAD.values()]),
+        (fla_delta.RECURRENT_KDA, [*(error for error, _ in FLA_BAD.values()), fla_delta.GATE]),
+    )
+    for contract, raised in tables:
+        assert set(contract.errors) == {error for error in raised if error is not None}
+
+
 def test_a_package_that_is_not_there_is_said_at_the_call():
     if importlib.util.find_spec("fla") is not None:
         pytest.skip("fla-core is installed")
