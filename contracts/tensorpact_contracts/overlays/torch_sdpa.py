@@ -21,7 +21,7 @@ RANKS = DocumentedError(
     "of [tokens, head dim], heads among them where enable_gqa is set",
 )
 BATCH = DocumentedError(
-    "batch-sizes-differ",
+    "batch-repeated",
     ValueError,
     "the axes in front of the heads differ: query has {list(query.shape[:-3])}, key {list(key.shape[:-3])}, value "
     "{list(value.shape[:-3])}; a size of 1 would be repeated",
@@ -167,6 +167,7 @@ def scaled_dot_product_attention(
         scale: Factor on the scores.
         enable_gqa: Key and value heads serve groups of query heads.
     """
+    raise NotImplementedError
 
 
 def apply(*, packages: Sequence[str] = ()) -> Applied:
