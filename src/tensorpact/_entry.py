@@ -5,7 +5,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from types import FunctionType, SimpleNamespace
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -295,7 +295,7 @@ class Entry:
         p = _guard.prefix_of(built.plan)
         # What a tracer sees of a method before its first call needs no context: none can be traced.
         inner = self.called if built is self._built else self.body
-        body: Callable[..., Any] = self._with_return_check if self.check_returns else inner
+        body: Callable[..., Any] = self._with_return_check if self.check_returns and not self.retired else inner
         values: dict[str, Any] = {f"{p}body": body, f"{p}diagnose": self.diagnose, f"{p}forgiven": self.forgive}
         traced = _guard.Traced(built.plan, self.owner, self.kind, values)
         values = {**values, f"{p}reference": self.call_checked, f"{p}traced": traced}
@@ -331,6 +331,8 @@ class Entry:
         for made in () if function is None else (function, function.__globals__.get("_traced")):
             scope: dict[str, Any] = getattr(made, "__globals__", {})
             scope.update({name: _RETIRED for name, value in scope.items() if value is modes})
+            own = {name for name, value in scope.items() if isinstance(value, MethodType) and value.__self__ is self}
+            scope.update(dict.fromkeys((name for name in own if name.strip("_") == "body"), self.called))
 
     def makes(self, function: Any) -> bool:
         """Whether a function is the one that stands for the body, and no wrapper that carries its attributes."""

@@ -43,7 +43,7 @@ class Tensor(SimpleNamespace):
         return math.prod(self.shape)
 
     def size(self, axis: int) -> int:
-        return self.shape[axis]
+        return self.shape[axis % self.ndim]
 
     def __getattr__(self, name: str) -> int:
         return 7

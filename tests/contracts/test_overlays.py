@@ -86,6 +86,11 @@ def test_what_torch_says_late_is_said_first(case: str, sdpa: Callable[..., Any])
     assert caught.value.error is error
 
 
+def test_every_error_has_a_call_that_raises_it():
+    raised = [error for error, _ in (*SILENT.values(), *OBSCURE.values())]
+    assert set(torch_sdpa.SDPA.errors) == {error for error in raised if error is not None}
+
+
 def test_the_result_of_a_single_causal_query_is_the_first_value_row():
     assert torch.equal(BARE(Q[:, :, :1], K, V, is_causal=True), V[:, :, :1])
 

@@ -30,6 +30,8 @@ from tensorpact.integrations import (
     StubMismatchError,
     TargetNotFoundError,
     install_import_hook,
+    judge,
+    overlay,
 )
 
 UNEQUAL = DocumentedError("unequal", ValueError, "x has {x.size(0)} rows, y {y.size(0)}")
@@ -365,6 +367,17 @@ def test_what_somebody_else_put_there_later_stays(ops: ModuleType, monkeypatch: 
         broken(lambda: ops.add(ROWS_3, ROWS_2))
 
 
+def test_a_checked_return_retires_too(ops: ModuleType):
+    def wrong(x: Float[Tensor, "n m"], y: Any) -> Float[Tensor, "n 7"]: ...
+
+    applied = apply(None, f"{ops.__name__}:add", stub=wrong, check_returns=True)
+    held = ops.add
+    with pytest.raises(ValueError, match="7"):
+        held(ROWS_3, ROWS_3)
+    applied.remove()
+    assert held(ROWS_3, ROWS_3).shape == (3, 2)
+
+
 def test_a_method_that_was_never_called_retires_too(ops: ModuleType):
     applied = apply(SUM, f"{ops.__name__}:Adder.plus", stub=method_stub)
     held = ops.Adder.plus
@@ -613,6 +626,29 @@ def test_an_operator_of_a_library():
                 call(torch.ones(3), 2.0)
     finally:
         library._destroy()
+
+
+def test_judging_what_is_no_overlay(ops: ModuleType):
+    with pytest.raises(TypeError, match="is no overlay"):
+        judge(ops.add, ROWS_3, ROWS_3)
+
+
+def test_an_overlay_is_called_in_place_of_a_function_of_more_parameters(package: str):
+    @overlay(f"{package}.ops:add", SUM)
+    def add(x: Float[Tensor, "n m"], y: Float[Tensor, "k m"], *, alpha: int = 1) -> Any:
+        """Add."""
+
+    assert f"{package}.ops" not in sys.modules
+    judge(add, ROWS_3, ROWS_3)
+    assert f"{package}.ops" not in sys.modules
+    assert add(ROWS_3, ROWS_3, alpha=2).max() == 3
+    broken(lambda: add(ROWS_3, ROWS_2))
+    broken(lambda: judge(add, ROWS_3, ROWS_2))
+    ops = sys.modules[f"{package}.ops"]
+    with apply(add) as applied:
+        broken(lambda: ops.add(ROWS_3, ROWS_2))
+        assert add(ROWS_3, ROWS_3).max() == 2
+        assert applied.target == f"{package}.ops:add"
 
 
 def test_switched_off_at_import(ops: ModuleType, monkeypatch: pytest.MonkeyPatch):

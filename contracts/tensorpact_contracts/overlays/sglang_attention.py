@@ -39,6 +39,7 @@ def sparse_attn_v4_paged_prefill(
     softmax_scale: float,
 ) -> Float[Tensor, "T H D"]:
     """Sparse attention over a paged pool and the new rows, as sglang computes it."""
+    raise NotImplementedError
 
 
 @overlay(f"{_ATTENTION}.dsv4.unified_kv_kernels.paged_decode:sparse_attn_v4_paged_decode", SPARSE_DECODE)
@@ -52,6 +53,7 @@ def sparse_attn_v4_paged_decode(
     kv_scales: Float32[Tensor, "P D//64"] | None = None,
 ) -> Float[Tensor, "T H D"]:
     """Sparse attention over a paged pool, as sglang computes it."""
+    raise NotImplementedError
 
 
 @overlay(f"{_ATTENTION}.helion.kda_replayssm:helion_fused_recurrent_kda_replayssm_decode", REPLAYSSM_DECODE)
@@ -74,6 +76,7 @@ def helion_fused_recurrent_kda_replayssm_decode(
     lower_bound: float | None = None,
 ) -> tuple[Float[Tensor, "B 1 HV V"], Float[Tensor, "slots HV V K"]]:
     """One decode step from a checkpoint and a ring, as sglang computes it."""
+    raise NotImplementedError
 
 
 @overlay(f"{_ATTENTION}.helion.kda_decode:helion_fused_recurrent_kda_packed_decode", PACKED_DECODE)
@@ -91,6 +94,7 @@ def helion_fused_recurrent_kda_packed_decode(
     lower_bound: float | None = None,
 ) -> tuple[Float[Tensor, "B 1 HV V"], Float[Tensor, "slots HV V K"]]:
     """One decode step from the state, as sglang computes it."""
+    raise NotImplementedError
 
 
 @overlay(

@@ -21,7 +21,7 @@ RANKS = DocumentedError(
     "of [tokens, head dim], heads among them where enable_gqa is set",
 )
 BATCH = DocumentedError(
-    "batch-sizes-differ",
+    "batch-repeated",
     ValueError,
     "the axes in front of the heads differ: query has {list(query.shape[:-3])}, key {list(key.shape[:-3])}, value "
     "{list(value.shape[:-3])}; a size of 1 would be repeated",
@@ -136,7 +136,8 @@ def _with_bias(foreign: Callable[..., Any]) -> Callable[..., Any]:
     def call(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, *rest: Any, **named: Any) -> Any:
         if isinstance(attn_mask, CausalBias):
             now = functional.scaled_dot_product_attention
-            return CausalBias.__torch_function__(now, (CausalBias,), (query, key, value, attn_mask, *rest), named)
+            dispatch: Callable[..., Any] = CausalBias.__torch_function__  # pyright: ignore[reportUnknownVariableType]
+            return dispatch(now, (CausalBias,), (query, key, value, attn_mask, *rest), named)
         return foreign(query, key, value, attn_mask, *rest, **named)
 
     return call
@@ -166,6 +167,7 @@ def scaled_dot_product_attention(
         scale: Factor on the scores.
         enable_gqa: Key and value heads serve groups of query heads.
     """
+    raise NotImplementedError
 
 
 def apply(*, packages: Sequence[str] = ()) -> Applied:

@@ -47,7 +47,7 @@ def exchange(found: Found, function: Any, text: str) -> Place:
         ApplyError: The owner does not allow it.
     """
     now = like(found.raw, function)
-    before: Any = vars(found.owner).get(found.name, _ABSENT)
+    before: Any = cast("dict[str, Any]", vars(found.owner)).get(found.name, _ABSENT)
     set_attribute(found.owner, found.name, now)
     return Place(found.owner, found.name, before, now, text)
 

@@ -55,7 +55,7 @@ def contracted(function: Any, target: TargetName, overlay: Overlay, check_return
         StubMismatchError: The stub names what it does not have, or lacks what a call must give.
         ContractDefinitionError: The contract does not fit the annotations.
     """
-    contract, stub = overlay.contract, overlay.stub
+    contract, stub = overlay.contract, cast("FunctionType | None", overlay.stub)
     function = _bare(function, target, given=contract is not None or stub is not None)
     if stub is not None:
         body = forwarding(function, stub, target, overlay.through)
