@@ -152,7 +152,8 @@ class Facts:
         wanted: dict[Axis, list[str]] = {}
         for (tensor, index), name in called.items():
             axis = self.at(Axis(tensor, index)) if tensor in self.order else None
-            if axis is None or axis in self.sizes or not name.strip("_") or keyword.iskeyword(name):
+            # jaxtyping takes a name that starts with an underscore for no name.
+            if axis is None or axis in self.sizes or name.startswith("_") or keyword.iskeyword(name):
                 continue
             if tensor in self.rank or axis.index in self.touched.get(tensor, ()):
                 self.touched.setdefault(tensor, set()).add(axis.index)
@@ -164,7 +165,8 @@ class Facts:
             if axis in self.sizes or root in self.names or (len(self.group(axis)) == 1 and root not in wanted):
                 continue
             made = [n for n in wanted.get(root, ()) if n not in taken]
-            base = f"{axis.tensor}_{axis.index}" if axis.index >= 0 else f"{axis.tensor}_last{'' if axis.index == -1 else -axis.index}"
+            last = "last" if axis.index == -1 else f"last{-axis.index}"
+            base = f"{axis.tensor.strip('_')}_{axis.index if axis.index >= 0 else last}"
             name = made[0] if made else base
             while name in taken:
                 name += "_"

@@ -137,7 +137,7 @@ class Reading:
             self._raise(node, state)
             return "raise"
         if isinstance(node, (ast.Return, ast.Continue, ast.Break)):
-            return "return"
+            return "return"  # of the function, or of this round of a loop
         if isinstance(node, ast.Assert):
             message = node.msg
             self._check(node, state, node.test, False, ast.Name("AssertionError", ast.Load()), message)
@@ -287,11 +287,16 @@ class Reading:
             self._blocked(node.body, state, "inside a loop that is not written out")
             _forget(node, state, node.lineno)
             return None
+        ways, blocked = list(state.guards), state.blocked
         for row in rows:
             state.values |= row
             ended = self._body(node.body, state)
-            if ended:
+            if any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s)):
+                ways, blocked = list(state.guards), state.blocked
+            elif ended == "raise":
                 return ended
+            # A round that is left early says nothing of the next one.
+            state.guards, state.blocked = list(ways), blocked
         return None
 
     # -- statements -------------------------------------------------------------------------------------------------
@@ -557,4 +562,4 @@ def _raises(node: ast.stmt) -> bool:
 
 
 def _jumps(node: ast.stmt) -> bool:
-    return any(isinstance(n, (ast.Break, ast.Continue)) for n in ast.walk(node))
+    return any(isinstance(n, ast.Break) for n in ast.walk(node))

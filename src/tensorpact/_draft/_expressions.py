@@ -257,6 +257,22 @@ class Resolver(ast.NodeTransformer):
             index = ast.Constant(place) if not isinstance(place, int) or place >= 0 else _number(place)
         return ast.Subscript(value, index, ast.Load())
 
+    def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
+        return ast.Tuple(self._spread(node.elts), ast.Load())
+
+    def visit_List(self, node: ast.List) -> ast.expr:
+        return ast.List(self._spread(node.elts), ast.Load())
+
+    def _spread(self, elements: list[ast.expr]) -> list[ast.expr]:
+        """Elements with ``*`` of a written-out sequence taken in."""
+        found: list[ast.expr] = []
+        for element in (cast(ast.expr, self.visit(e)) for e in elements):
+            if isinstance(element, ast.Starred) and isinstance(element.value, (ast.Tuple, ast.List)):
+                found += element.value.elts
+            else:
+                found.append(element)
+        return found
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
         func = node.func
         if isinstance(func, ast.Name) and func.id in ("all", "any") and len(node.args) == 1 and not node.keywords:
@@ -333,7 +349,7 @@ class Resolver(ast.NodeTransformer):
             return written
         if whole and "contiguous" in name and len(node.args) == 1:
             return ast.Call(ast.Attribute(node.args[0], "contiguous", ast.Load()), [], [])
-        if whole:
+        if whole and not (helper is not None and _reads_metadata(helper)):
             raise UnreadableError(f"hands a tensor to {name}()")
         if name in self.local:
             raise UnreadableError(f"calls {name}(), a local function")
@@ -432,6 +448,24 @@ class Resolver(ast.NodeTransformer):
         loose = [n for n in ast.walk(node) if self.is_tensor(n) and id(n) not in fine and n is not node]
         if loose:
             raise UnreadableError(f"reads the values of {ast.unparse(loose[0])}")
+
+
+def _reads_metadata(helper: ast.FunctionDef) -> bool:
+    """Whether a helper looks at nothing but the metadata of what it is given, and only computes."""
+    spec = helper.args
+    given = {a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
+    fine: set[int] = set()
+    for n in ast.walk(helper):
+        if isinstance(n, ast.Attribute) and n.attr in METADATA | _METHODS | {"size", "dim"}:
+            fine.add(id(n.value))
+        elif isinstance(n, ast.Compare) and is_none_test(n):
+            fine.add(id(n.left))
+        elif isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "isinstance":
+            fine |= {id(a) for a in n.args}
+        elif isinstance(n, (ast.Global, ast.Nonlocal, ast.Yield, ast.Await, ast.Raise, ast.Assert)):
+            return False
+    reads = [n for n in ast.walk(helper) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in given]
+    return not (spec.vararg or spec.kwarg) and all(id(n) in fine for n in reads)
 
 
 def _laid_out(node: ast.expr) -> Iterable[ast.expr]:

@@ -160,7 +160,7 @@ class Writer:
             text = head + "\n" + "\n".join(f"    {p}," if not p.startswith("**") else f"    {p}," for p in parts) + "\n):"
         else:
             text = f"{head}{text}):"
-        return f"@contract({self.contract})\n{text}\n    ...\n"
+        return f"@contract({self.contract})\n{text}\n    \"\"\"The body goes here, without the checks above.\"\"\"\n"
 
     # -- imports ----------------------------------------------------------------------------------------------------
 
