@@ -40,8 +40,8 @@ from tensorpact._draft import Draft, DraftError, draft
 from tensorpact._entry import entry_of
 from tensorpact._errors import ContractDefinitionError
 from tensorpact._evaluation import first_violation
-from tensorpact.testing._draw import Drawer
 from tensorpact.testing._drafts import ImpossibleError, resolve
+from tensorpact.testing._draw import Drawer
 from tensorpact.testing._plans import TensorPlan
 from tensorpact.testing._search import Suite
 from tensorpact.testing._space import CannotDrawError, Space
@@ -127,7 +127,7 @@ TARGETS: tuple[str, ...] = (
 )
 MOVES = 50
 #: Seconds of processor time for one function; drawing valid arguments of a contract can take for ever.
-LIMIT = 12
+LIMIT = 6
 SEED = 0
 
 
@@ -161,7 +161,9 @@ class Original:
         for a in ast.walk(function.args):
             if isinstance(a, ast.arg):
                 a.annotation = None
-        helpers = [copy.deepcopy(f) for n, f in source.functions.items() if self._called(n, function) and n != function.name]
+        helpers = [
+            copy.deepcopy(f) for n, f in source.functions.items() if self._called(n, function) and n != function.name
+        ]
         for helper in helpers:
             helper.decorator_list = [d for d in helper.decorator_list if "cache" in ast.unparse(d)]
             helper.returns = None
@@ -204,7 +206,7 @@ class Original:
         with quiet():
             try:
                 return dict(vars(importlib.import_module(module))), "module imported"
-            except BaseException as bad:  # noqa: BLE001 - whatever a foreign module does at import
+            except BaseException as bad:
                 if isinstance(bad, KeyboardInterrupt):
                     raise
             scope: dict[str, Any] = {"__name__": module, "__package__": module.rpartition(".")[0]}
@@ -233,7 +235,11 @@ class Original:
 
 @contextlib.contextmanager
 def quiet() -> Any:
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         yield
 
@@ -291,7 +297,11 @@ class Contracted:
 
 def mirrored(text: str) -> str:
     """The draft with CUDA and CPU exchanged: what can be drawn without a GPU."""
-    return text.replace('OnDevice("cuda")', 'OnDevice("cpu")').replace(".is_cuda", ".is_cpu").replace('type == "cuda"', 'type == "cpu"')
+    return (
+        text.replace('OnDevice("cuda")', 'OnDevice("cpu")')
+        .replace(".is_cuda", ".is_cpu")
+        .replace('type == "cuda"', 'type == "cpu"')
+    )
 
 
 def on_cuda(plans: dict[str, Any]) -> dict[str, Any]:
@@ -312,7 +322,7 @@ def measure(made: Draft) -> dict[str, Any]:
     original = Original(made)
     row["run"] = original.how
     contracted = Contracted(made, original.namespace, made.text)
-    cuda = "OnDevice(\"cuda\")" in made.text or "is_cuda" in made.text or 'type == "cuda"' in made.text
+    cuda = 'OnDevice("cuda")' in made.text or "is_cuda" in made.text or 'type == "cuda"' in made.text
     row["tensors"] = "fake CUDA" if cuda else "CPU and meta"
     drawn = Contracted(made, original.namespace, mirrored(made.text)) if cuda else contracted
     try:
@@ -326,6 +336,11 @@ def measure(made: Draft) -> dict[str, Any]:
     fired: set[int] = set()
     differs: list[str] = []
     keywords = suite.space.keywords
+    rest = {
+        p.name: () if p.kind is p.kind.VAR_POSITIONAL else {}
+        for p in suite.space.parameters
+        if p.name in suite.space.starred
+    }
     rng = random.Random(SEED)
     for base in suite.bases:
         moves = base.all if len(base.all) <= MOVES else rng.sample(base.all, MOVES)
@@ -339,7 +354,7 @@ def measure(made: Draft) -> dict[str, Any]:
                 with FakeTensorMode(allow_non_fake_inputs=True) if cuda else contextlib.nullcontext():
                     arguments = case.arguments()
                     theirs = original.outcome(arguments, keywords)
-                    ours = contracted.outcome(arguments)
+                    ours = contracted.outcome(arguments | rest)
             except (RuntimeError, NotImplementedError):
                 continue  # no such tensor can be made
             kind = compare(theirs, ours, made, fired)
@@ -391,6 +406,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     absent: list[str] = []
     versions: dict[str, str] = {}
+
     def save() -> None:
         report = {
             "date": datetime.date.today().isoformat(),
@@ -427,6 +443,8 @@ def main() -> None:
         rows.append(row)
         examples = row.pop("examples", [])
         row["examples"] = examples[:2]
+        if not options.only and options.targets is None:
+            save()
         if options.show:
             shown: set[str] = set()
             for e in examples:
@@ -441,9 +459,9 @@ def main() -> None:
         )
     checks, done = sum(r["checks"] for r in rows), sum(r["translated"] for r in rows)
     compared, equal = sum(r["compared"] for r in rows), sum(r.get("equal", 0) for r in rows)
-    print(f"{len(rows)} functions, {done}/{checks} checks translated, {equal}/{compared} calls alike, absent {len(absent)}")
-    if not options.only and options.targets is None:
-        save()
+    print(
+        f"{len(rows)} functions, {done}/{checks} checks translated, {equal}/{compared} calls alike, absent {len(absent)}"
+    )
 
 
 if __name__ == "__main__":

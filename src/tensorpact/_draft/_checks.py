@@ -8,11 +8,12 @@ from ._expressions import (
     Filled,
     Logic,
     Resolver,
-    UnreadableError,
     Unknown,
+    UnreadableError,
     Value,
     arguments_of,
     conjunction,
+    constant,
     is_none_test,
     match,
     names_in,
@@ -155,8 +156,11 @@ class Reading:
                     _forget(item.optional_vars, state, node.lineno)
             return self._body(node.body, state)
         elif isinstance(node, ast.Try):
-            self._blocked(node.body, state, "inside a try with handlers" if node.handlers else None)
-            _forget(node, state, node.lineno)
+            if node.handlers:
+                self._blocked([*node.body, *node.orelse], state, "inside a try with handlers")
+                _forget(node, state, node.lineno)
+                return self._body(node.finalbody, state)
+            return self._body([*node.body, *node.orelse, *node.finalbody], state)
         elif isinstance(node, (ast.While, ast.AsyncFor)):
             self._blocked(node.body, state, "inside a loop")
             _forget(node, state, node.lineno)
@@ -172,12 +176,11 @@ class Reading:
             state.values[node.name] = Unknown(f"uses {node.name}, defined inside the function")
         return None
 
-    def _blocked(self, body: list[ast.stmt], state: _State, reason: str | None) -> None:
+    def _blocked(self, body: list[ast.stmt], state: _State, reason: str) -> None:
         inner = state.copy()
         inner.blocked = state.blocked or reason
-        if reason:
-            for statement in body:
-                _forget(statement, inner, statement.lineno)
+        for statement in body:
+            _forget(statement, inner, statement.lineno)
         self._body(body, inner)
 
     def _resolver(self, state: _State) -> Resolver:
@@ -390,7 +393,9 @@ class Reading:
             if isinstance(element, ast.Starred):
                 _forget(element.value, state, line)
                 continue
-            axis = ast.Subscript(read, ast.Constant(at) if at >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-at)), ast.Load())
+            axis = ast.Subscript(
+                read, ast.Constant(at) if at >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-at)), ast.Load()
+            )
             if not isinstance(element, ast.Name):
                 _forget(element, state, line)
                 names.append("_")
@@ -512,6 +517,7 @@ class Reading:
             problem = problem or f"raises {exception.id}, which is bound in the function"
         text = self._text(node)
         unique = [g for i, g in enumerate(guards) if not any(same(g, e) for e in guards[:i])]
+        unique = [g for g in unique if not any(_implies(e, g) for e in unique)]
         said: ast.expr | None = None
         if message is not None and problem is None:
             try:
@@ -523,6 +529,20 @@ class Reading:
 
 def _given(name: str) -> ast.expr:
     return ast.Compare(ast.Name(name, ast.Load()), [ast.IsNot()], [ast.Constant(None)])
+
+
+def _implies(guard: ast.expr, other: ast.expr) -> bool:
+    """Whether ``mode == "b"`` makes ``mode != "a"`` go without saying."""
+    if not (isinstance(guard, ast.Compare) and isinstance(other, ast.Compare)):
+        return False
+    if not (
+        len(guard.ops) == len(other.ops) == 1
+        and isinstance(guard.ops[0], ast.Eq)
+        and isinstance(other.ops[0], ast.NotEq)
+    ):
+        return False
+    a, b = constant(guard.comparators[0]), constant(other.comparators[0])
+    return same(guard.left, other.left) and type(a) is type(b) and a is not ... and a != b
 
 
 def _index(node: ast.expr) -> int | None:

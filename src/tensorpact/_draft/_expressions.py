@@ -8,22 +8,20 @@ from typing import Any, cast
 
 #: Attributes of a tensor that need none of its data.
 METADATA = frozenset(
-    "shape ndim dtype device is_cuda is_cpu is_meta is_sparse layout requires_grad itemsize nbytes is_quantized is_nested".split()
+    ["shape", "ndim", "dtype", "device", "is_cuda", "is_cpu", "is_meta", "is_sparse", "layout", "requires_grad", "itemsize", "nbytes", "is_quantized", "is_nested"]
 )
 #: Methods of a tensor that need none of its data.
 _METHODS = frozenset(
-    "stride is_contiguous element_size numel is_floating_point is_complex data_ptr get_device storage_offset is_signed".split()
+    ["stride", "is_contiguous", "element_size", "numel", "is_floating_point", "is_complex", "data_ptr", "get_device", "storage_offset", "is_signed"]
 )
 #: What hands back a tensor of the same sizes, dtype and device.
 _SAME = frozenset({"contiguous", "detach", "clone"})
-_KEPT_BY_SAME = frozenset("shape ndim dtype device is_cuda is_cpu is_meta numel".split())
+_KEPT_BY_SAME = frozenset(["shape", "ndim", "dtype", "device", "is_cuda", "is_cpu", "is_meta", "numel"])
 _PLAIN_METHODS = frozenset(
-    "lower upper strip lstrip rstrip startswith endswith split partition replace removeprefix removesuffix format join "
-    "get keys values items index count isdigit bit_length is_integer".split()
+    ["lower", "upper", "strip", "lstrip", "rstrip", "startswith", "endswith", "split", "partition", "replace", "removeprefix", "removesuffix", "format", "join", "get", "keys", "values", "items", "index", "count", "isdigit", "bit_length", "is_integer"]
 )
 _BUILTINS = frozenset(
-    "len int float bool str repr type isinstance issubclass min max abs tuple list set frozenset sorted all any sum range zip "
-    "enumerate getattr hasattr callable round divmod math map".split()
+    ["len", "int", "float", "bool", "str", "repr", "type", "isinstance", "issubclass", "min", "max", "abs", "tuple", "list", "set", "frozenset", "sorted", "all", "any", "sum", "range", "zip", "enumerate", "getattr", "hasattr", "callable", "round", "divmod", "math", "map"]
 )
 _TORCH_PLAIN = frozenset({"is_tensor", "is_floating_point", "is_complex", "numel"})
 _INVERSE: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -159,7 +157,9 @@ class Logic:
         if isinstance(node, ast.Attribute):
             return node.attr in ("ndim", "itemsize", "nbytes")
         if isinstance(node, ast.Subscript):
-            return isinstance(node.value, ast.Attribute) and node.value.attr == "shape" and constant(node.slice) is not ...
+            return (
+                isinstance(node.value, ast.Attribute) and node.value.attr == "shape" and constant(node.slice) is not ...
+            )
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             return name in ("numel", "stride", "element_size", "len", "data_ptr")
@@ -242,7 +242,13 @@ class Resolver(ast.NodeTransformer):
         if self.is_tensor(value):
             if node.attr not in METADATA | _METHODS | _SAME | {"size", "dim", "ndimension", "nelement", "device"}:
                 raise UnreadableError(f"reads .{node.attr} of a tensor")
-            while not isinstance(value, ast.Name) and node.attr in (*_KEPT_BY_SAME, "size", "dim", "ndimension", "nelement"):
+            while not isinstance(value, ast.Name) and node.attr in (
+                *_KEPT_BY_SAME,
+                "size",
+                "dim",
+                "ndimension",
+                "nelement",
+            ):
                 value = cast(ast.Attribute, cast(ast.Call, value).func).value
         return ast.Attribute(value, node.attr, ast.Load())
 
@@ -279,6 +285,14 @@ class Resolver(ast.NodeTransformer):
             expanded = self._expand(node.args[0])
             if expanded is not None:
                 return _flat_bool(ast.And() if func.id == "all" else ast.Or(), expanded)
+        if isinstance(func, ast.Attribute) and func.attr not in _METHODS | _SAME | {
+            "size",
+            "dim",
+            "ndimension",
+            "nelement",
+        }:
+            if self.is_tensor(cast(ast.expr, self.visit(copy.deepcopy(func.value)))):
+                raise UnreadableError(f"calls .{func.attr}() of a tensor")
         found = ast.Call(
             cast(ast.expr, self.visit(func)) if not isinstance(func, ast.Name) or func.id in self.values else func,
             [cast(ast.expr, self.visit(a)) for a in node.args],

@@ -155,9 +155,7 @@ def _flat(body: list[ast.stmt]) -> list[ast.stmt]:
     found: list[ast.stmt] = []
     for node in body:
         found.append(node)
-        if isinstance(node, ast.If):
-            found += _flat([*node.body, *node.orelse])
-        elif isinstance(node, ast.Try):
+        if isinstance(node, ast.If) or isinstance(node, ast.Try):
             found += _flat([*node.body, *node.orelse])
     return found
 
@@ -190,7 +188,9 @@ class _Finder(cst.CSTVisitor):
         return False
 
 
-def _in_cst(body: "list[cst.BaseStatement] | tuple[cst.BaseStatement, ...]", classes: list[str], name: str) -> list[cst.FunctionDef]:
+def _in_cst(
+    body: "list[cst.BaseStatement] | tuple[cst.BaseStatement, ...]", classes: list[str], name: str
+) -> list[cst.FunctionDef]:
     finder = _Finder(classes, name)
     for node in body:
         node.visit(finder)
