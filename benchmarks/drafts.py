@@ -406,6 +406,12 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     absent: list[str] = []
     versions: dict[str, str] = {}
+    others: list[dict[str, Any]] = []
+    if options.only and options.out.exists():
+        before = json.loads(options.out.read_text())
+        others = [r for r in before["functions"] if options.only not in r["target"]]
+        absent = [t for t in before["absent"] if options.only not in t]
+        versions = before["packages"]
 
     def save() -> None:
         report = {
@@ -414,7 +420,7 @@ def main() -> None:
             "torch": torch.__version__,
             "packages": versions,
             "absent": absent,
-            "functions": rows,
+            "functions": sorted((*others, *rows), key=lambda r: TARGETS.index(r["target"])),
         }
         options.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
@@ -443,7 +449,7 @@ def main() -> None:
         rows.append(row)
         examples = row.pop("examples", [])
         row["examples"] = examples[:2]
-        if not options.only and options.targets is None:
+        if options.targets is None and not options.show:
             save()
         if options.show:
             shown: set[str] = set()

@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
-PAGES = [ROOT.parent / "docs" / name for name in ("benchmarks.md", "comparison.md")]
+PAGES = [ROOT.parent / "docs" / name for name in ("benchmarks.md", "comparison.md", "drafting.md")]
 BLOCK = re.compile(r"(?P<begin><!-- table: (?P<name>\S+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
@@ -372,6 +372,29 @@ def comparison() -> str | None:
     )
 
 
+def drafts() -> str | None:
+    """Return how many checks of real functions are translated, and how many calls raise the same."""
+    report = figures("drafts")
+    if report is None:
+        return None
+    rows = report["functions"]
+    compared = [r for r in rows if r["compared"]]
+    total = [sum(r[key] for r in rows) for key in ("translated", "checks")]
+    calls = [sum(r.get(key, 0) for r in compared) for key in ("equal", "compared")]
+    lines = [
+        [
+            f"`{r['target'].partition(':')[0].partition('.')[0]}` `{r['target'].rpartition(':')[2]}`",
+            f"{r['translated']} / {r['checks']}",
+            f"{r['equal']} / {r['compared']}" if r["compared"] else "",
+        ]
+        for r in rows
+    ]
+    last = [f"all {len(rows)}; {len(compared)} compared", f"{total[0]} / {total[1]}", f"{calls[0]} / {calls[1]}"]
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(report["packages"].items()))
+    text = f"{report['date']}, Python {report['python']}: {versions}.\n\n"
+    return text + table(["function", "checks translated", "calls alike"], [*lines, last])
+
+
 TABLES = {
     "sparse-prefill": prefill,
     "sparse-prefill-designs": designs,
@@ -388,6 +411,7 @@ TABLES = {
     "overhead-h200": lambda: overhead("overhead_h200"),
     "memory-designs": memory_designs,
     "comparison": comparison,
+    "drafts": drafts,
 }
 
 

@@ -82,9 +82,9 @@ def test_what_is_not_translated_stays_with_its_reason():
         "its condition calls .max() of a tensor",
         "inside a loop that is not written out",
         "its message reads the values of x",
-        "depends on y, which calls .view() of a tensor (line 168)",
+        "depends on y, which calls .view() of a tensor (line 169)",
     ]
-    assert '# line 162: raise ValueError("too large")' in made.text
+    assert '# line 163: raise ValueError("too large")' in made.text
     assert "# ^ not translated, its condition calls .max() of a tensor" in made.text
 
 

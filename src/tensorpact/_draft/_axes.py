@@ -263,9 +263,9 @@ class Facts:
         return shown + (" | None" if self.arguments[name].optional else "")
 
 
-def repr_double(text: object) -> str:
+def repr_double(text: str) -> str:
     """A string literal in double quotes."""
-    return ast.unparse(ast.Constant(text)).replace("'", '"') if '"' not in str(text) else repr(text)
+    return repr(text).replace("'", '"') if '"' not in text else repr(text)
 
 
 def shape_parts(s: Says) -> tuple[tuple[int | None, int | None] | None, tuple[ast.expr, ...]]:

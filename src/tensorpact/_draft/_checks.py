@@ -143,7 +143,7 @@ class Reading:
             message = node.msg
             self._check(node, state, node.test, False, ast.Name("AssertionError", ast.Load()), message)
         elif isinstance(node, ast.If):
-            return self._if(node, state)
+            return self._body(node.orelse, state) if _is_detour(node.test) else self._if(node, state)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             self._assign(node, state)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -319,18 +319,16 @@ class Reading:
     def _bind(self, target: ast.expr, value: ast.expr, state: _State, line: int) -> None:
         if isinstance(target, (ast.Tuple, ast.List)) and self._unpack(target, value, state, line):
             return
-        if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-            if len(target.elts) == len(value.elts):
-                # The right side is read as a whole before anything is bound.
-                inner = state.copy()
-                for part, each in zip(target.elts, value.elts, strict=True):
-                    reading = state.copy()
-                    self._bind(part, each, reading, line)
-                    for n in _stored(part):
-                        if n in reading.values:
-                            inner.values[n] = reading.values[n]
-                state.values = inner.values
-                return
+        displays = isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List))
+        if displays and len(target.elts) == len(value.elts):
+            # The right side is read as a whole before anything is bound.
+            values = dict(state.values)
+            for part, each in zip(target.elts, value.elts, strict=True):
+                reading = state.copy()
+                self._bind(part, each, reading, line)
+                values |= {n: reading.values[n] for n in _stored(part) if n in reading.values}
+            state.values = values
+            return
         if not isinstance(target, ast.Name):
             try:
                 read, given = self._read(value, state)
@@ -417,8 +415,8 @@ class Reading:
             if isinstance(message, ast.Lambda):
                 message = message.body
             fallback = ast.Constant(
-                "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
-                "enhancement request to PyTorch.)"
+                "Expected cond to be True, but got False. (Could this error message be improved? If so, please report "
+                "an enhancement request to PyTorch.)"
             )
             self._check(node, state, call.args[0], False, ast.Name(kind, ast.Load()), message or fallback)
         elif not self._inline(call, state) and isinstance(call.func, ast.Name):
@@ -529,6 +527,13 @@ class Reading:
 
 def _given(name: str) -> ast.expr:
     return ast.Compare(ast.Name(name, ast.Load()), [ast.IsNot()], [ast.Constant(None)])
+
+
+def _is_detour(test: ast.expr) -> bool:
+    """Whether a branch is for tensors that override torch's functions, or for TorchScript, which is no call at all."""
+    func = test.func if isinstance(test, ast.Call) else None
+    name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+    return name.startswith("has_torch_function") or name == "is_scripting"
 
 
 def _implies(guard: ast.expr, other: ast.expr) -> bool:

@@ -138,10 +138,10 @@ class Translator:
 
     def _items(self, event: "_Condition | Event") -> Iterable[Item]:
         if isinstance(event, Unpacking):
-            if not event.guarded and event.tensor not in self.established:
-                if self.facts.rank.get(event.tensor) == len(event.names):
-                    self.established.add(event.tensor)
-                    yield Item(event.line, "", (Member("rank", (event.tensor,)),))
+            known = self.facts.rank.get(event.tensor) == len(event.names)
+            if known and not event.guarded and event.tensor not in self.established:
+                self.established.add(event.tensor)
+                yield Item(event.line, "", (Member("rank", (event.tensor,)),))
             return
         if isinstance(event, Check):
             yield Item(event.line, event.text, problem=event.problem or "is not understood")
@@ -360,10 +360,11 @@ class Translator:
     # -- rules ------------------------------------------------------------------------------------------------------
 
     def _rule(self, item: Item, c: _Condition) -> None:
-        item.rule = _Dims(self).visit(copy.deepcopy(c.holds))
+        rule: ast.expr = _Dims(self).visit(copy.deepcopy(c.holds))
+        item.rule = rule
         guards = [_not_none(n) for n in c.given] + list(c.guards)
         asked = {t[0] for n in (c.holds, *c.guards) for e in ast.walk(n) if (t := is_none_test(e)) is not None}
-        read = names_in(item.rule)
+        read = names_in(rule)
         for name, argument in self.arguments.items():
             if name not in read or name in asked or name in c.given or not argument.optional:
                 continue

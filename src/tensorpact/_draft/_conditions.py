@@ -20,8 +20,8 @@ class Says:
     """One statement.
 
     Attributes:
-        what: ``rank``, ``dtype``, ``same_dtype``, ``device``, ``same_device``, ``layout``, ``axes``, ``size``, ``shape``,
-            ``alike``, ``present`` or ``tensor``.
+        what: ``rank``, ``dtype``, ``same_dtype``, ``device``, ``same_device``, ``layout``, ``axes``, ``size``,
+            ``shape``, ``alike``, ``present`` or ``tensor``.
         names: The parameters it speaks of.
         value: Number of axes, dtypes, device types, constraint, size, or elements of a shape.
         axes: The axes it compares.
@@ -165,9 +165,9 @@ class Vocabulary:
         import torch
 
         names: list[str] = []
-        for node in nodes:
-            if isinstance(node, ast.Name) and node.id in self.constants:
-                node = self.constants[node.id]
+        for written in nodes:
+            named = isinstance(written, ast.Name) and written.id in self.constants
+            node = self.constants[written.id] if named else written
             if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch"):
                 return None
             dtype = getattr(torch, node.attr, None)

@@ -6,22 +6,31 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, as a set."""
+    return frozenset(text.split())
+
+
 #: Attributes of a tensor that need none of its data.
-METADATA = frozenset(
-    ["shape", "ndim", "dtype", "device", "is_cuda", "is_cpu", "is_meta", "is_sparse", "layout", "requires_grad", "itemsize", "nbytes", "is_quantized", "is_nested"]
+METADATA = words(
+    "shape ndim dtype device is_cuda is_cpu is_meta is_sparse layout requires_grad itemsize nbytes is_quantized "
+    "is_nested"
 )
 #: Methods of a tensor that need none of its data.
-_METHODS = frozenset(
-    ["stride", "is_contiguous", "element_size", "numel", "is_floating_point", "is_complex", "data_ptr", "get_device", "storage_offset", "is_signed"]
+_METHODS = words(
+    "stride is_contiguous element_size numel is_floating_point is_complex data_ptr get_device storage_offset is_signed"
 )
 #: What hands back a tensor of the same sizes, dtype and device.
 _SAME = frozenset({"contiguous", "detach", "clone"})
 _KEPT_BY_SAME = frozenset(["shape", "ndim", "dtype", "device", "is_cuda", "is_cpu", "is_meta", "numel"])
-_PLAIN_METHODS = frozenset(
-    ["lower", "upper", "strip", "lstrip", "rstrip", "startswith", "endswith", "split", "partition", "replace", "removeprefix", "removesuffix", "format", "join", "get", "keys", "values", "items", "index", "count", "isdigit", "bit_length", "is_integer"]
+_PLAIN_METHODS = words(
+    "lower upper strip lstrip rstrip startswith endswith split partition replace removeprefix removesuffix format "
+    "join get keys values items index count isdigit bit_length is_integer"
 )
-_BUILTINS = frozenset(
-    ["len", "int", "float", "bool", "str", "repr", "type", "isinstance", "issubclass", "min", "max", "abs", "tuple", "list", "set", "frozenset", "sorted", "all", "any", "sum", "range", "zip", "enumerate", "getattr", "hasattr", "callable", "round", "divmod", "math", "map"]
+_BUILTINS = words(
+    "len int float bool str repr type isinstance issubclass min max abs tuple list set frozenset sorted all any "
+    "sum range zip enumerate getattr hasattr callable round divmod math map"
 )
 _TORCH_PLAIN = frozenset({"is_tensor", "is_floating_point", "is_complex", "numel"})
 _INVERSE: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -256,9 +265,9 @@ class Resolver(ast.NodeTransformer):
         value, index = cast(ast.expr, self.visit(node.value)), cast(ast.expr, self.visit(node.slice))
         if self.is_tensor(value):
             raise UnreadableError("indexes a tensor")
-        if isinstance(value, (ast.Tuple, ast.List)) and isinstance(place := constant(index), int):
-            if -len(value.elts) <= place < len(value.elts) and not any(isinstance(e, ast.Starred) for e in value.elts):
-                return value.elts[place]
+        inside = _plain_elements(value)
+        if inside is not None and isinstance(place := constant(index), int) and -len(inside) <= place < len(inside):
+            return inside[place]
         if (place := constant(index)) is not ...:
             index = ast.Constant(place) if not isinstance(place, int) or place >= 0 else _number(place)
         return ast.Subscript(value, index, ast.Load())
@@ -285,14 +294,20 @@ class Resolver(ast.NodeTransformer):
             expanded = self._expand(node.args[0])
             if expanded is not None:
                 return _flat_bool(ast.And() if func.id == "all" else ast.Or(), expanded)
-        if isinstance(func, ast.Attribute) and func.attr not in _METHODS | _SAME | {
-            "size",
-            "dim",
-            "ndimension",
-            "nelement",
-        }:
-            if self.is_tensor(cast(ast.expr, self.visit(copy.deepcopy(func.value)))):
-                raise UnreadableError(f"calls .{func.attr}() of a tensor")
+        if (
+            isinstance(func, ast.Attribute)
+            and func.attr
+            not in _METHODS
+            | _SAME
+            | {
+                "size",
+                "dim",
+                "ndimension",
+                "nelement",
+            }
+            and self.is_tensor(cast(ast.expr, self.visit(copy.deepcopy(func.value))))
+        ):
+            raise UnreadableError(f"calls .{func.attr}() of a tensor")
         found = ast.Call(
             cast(ast.expr, self.visit(func)) if not isinstance(func, ast.Name) or func.id in self.values else func,
             [cast(ast.expr, self.visit(a)) for a in node.args],
@@ -406,11 +421,11 @@ class Resolver(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         left = cast(ast.expr, self.visit(node.left))
         sides = [cast(ast.expr, self.visit(c)) for c in node.comparators]
-        if len(sides) == 1 and isinstance(node.ops[0], (ast.In, ast.NotIn)) and constant(left) is None:
-            if isinstance(sides[0], (ast.Tuple, ast.List)):
-                tests = [ast.Compare(e, [ast.Is()], [ast.Constant(None)]) for e in sides[0].elts]
-                any_none = _flat_bool(ast.Or(), list(tests))
-                return any_none if isinstance(node.ops[0], ast.In) else Logic(()).negate(any_none)
+        inside = _plain_elements(sides[0])
+        if isinstance(node.ops[0], (ast.In, ast.NotIn)) and constant(left) is None and inside is not None:
+            tests: list[ast.expr] = [ast.Compare(e, [ast.Is()], [ast.Constant(None)]) for e in inside]
+            any_none = _flat_bool(ast.Or(), tests)
+            return any_none if isinstance(node.ops[0], ast.In) else Logic(()).negate(any_none)
         return ast.Compare(left, node.ops, sides)
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
@@ -498,6 +513,13 @@ def _laid_out(node: ast.expr) -> Iterable[ast.expr]:
     yield from inside
     for each in inside:
         yield from _laid_out(each)
+
+
+def _plain_elements(node: ast.expr) -> list[ast.expr] | None:
+    """What a tuple or list lists; None for anything else, and where a star hides some of it."""
+    if isinstance(node, (ast.Tuple, ast.List)) and not any(isinstance(e, ast.Starred) for e in node.elts):
+        return node.elts
+    return None
 
 
 def _number(value: int) -> ast.expr:

@@ -7,11 +7,11 @@ import string
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ._expressions import UnreadableError, names_in
+from ._expressions import UnreadableError, names_in, words
 
 _SLUG = 48
-_DULL = frozenset(
-    ["the", "a", "an", "of", "to", "is", "be", "must", "should", "in", "for", "and", "or", "with", "got", "expected", "but", "it", "its", "that", "this", "are", "was", "has", "have", "not"]
+_DULL = words(
+    "the a an of to is be must should in for and or with got expected but it its that this are was has have not"
 )
 
 

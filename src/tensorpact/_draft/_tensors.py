@@ -4,14 +4,13 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ._expressions import constant, is_none_test
+from ._expressions import constant, is_none_test, words
 
-_TELLING = frozenset(
-    ["shape", "ndim", "stride", "is_contiguous", "is_cuda", "numel", "dim", "size", "contiguous", "element_size", "data_ptr", "view", "reshape"]
-)
+_TELLING = words("shape ndim stride is_contiguous is_cuda numel dim size contiguous element_size data_ptr view reshape")
 #: Names that a hint may read without an import of the module that it was written in.
-_KNOWN = frozenset(
-    ["int", "float", "bool", "str", "bytes", "object", "list", "tuple", "dict", "set", "None", "Optional", "Union", "Literal", "Any", "List", "Tuple", "Dict", "Callable", "Sequence", "Mapping", "Iterable", "torch", "typing"]
+_KNOWN = words(
+    "int float bool str bytes object list tuple dict set None Optional Union Literal Any List Tuple Dict Callable "
+    "Sequence Mapping Iterable torch typing"
 )
 
 

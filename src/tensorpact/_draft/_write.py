@@ -163,9 +163,7 @@ class Writer:
             text = head + "\n" + "\n".join(rows) + "\n):"
         elif len(head + text) + 2 > WIDTH:
             parts = _split(text)
-            text = (
-                head + "\n" + "\n".join(f"    {p}," if not p.startswith("**") else f"    {p}," for p in parts) + "\n):"
-            )
+            text = head + "\n" + "\n".join(f"    {p}," for p in parts) + "\n):"
         else:
             text = f"{head}{text}):"
         return f'@contract({self.contract})\n{text}\n    """The body goes here, without the checks above."""\n'
@@ -241,7 +239,7 @@ class _Annotate(cst.CSTTransformer):
     def __init__(self, hints: dict[str, str | None]) -> None:
         self.hints = hints
 
-    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
+    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:  # noqa: N802 - libcst calls it so
         hint = self.hints.get(original_node.name.value)
         annotation = None if hint is None else cst.Annotation(cst.parse_expression(hint))
         equal = cst.MaybeSentinel.DEFAULT
@@ -250,7 +248,7 @@ class _Annotate(cst.CSTTransformer):
             equal = cst.AssignEqual(blank, blank)
         return updated_node.with_changes(annotation=annotation, equal=equal)
 
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
+    def visit_Lambda(self, node: cst.Lambda) -> bool:  # noqa: N802 - libcst calls it so
         return False
 
 
@@ -324,7 +322,8 @@ def _wrapped(
 
 def _split(text: str) -> list[str]:
     """Parameters of one line, taken apart at the commas between them."""
-    parts, depth, quote, last = [], 0, "", ""
+    parts: list[str] = []
+    depth, quote, last = 0, "", ""
     current = ""
     for c in text:
         if quote:
