@@ -15,6 +15,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
 PAGES = [ROOT.parent / "docs" / name for name in ("benchmarks.md", "comparison.md", "torch-library.md")]
+PAGES = [ROOT.parent / "docs" / name for name in ("benchmarks.md", "comparison.md", "drafting.md")]
 BLOCK = re.compile(r"(?P<begin><!-- table: (?P<name>\S+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
@@ -454,6 +455,27 @@ def torch_op() -> str | None:
         for name, text in words.items()
     ]
     return line + table(head, rows)
+def drafts() -> str | None:
+    """Return how many checks of real functions are translated, and how many calls raise the same."""
+    report = figures("drafts")
+    if report is None:
+        return None
+    rows = report["functions"]
+    compared = [r for r in rows if r["compared"]]
+    total = [sum(r[key] for r in rows) for key in ("translated", "checks")]
+    calls = [sum(r.get(key, 0) for r in compared) for key in ("equal", "compared")]
+    lines = [
+        [
+            f"`{r['target'].partition(':')[0].partition('.')[0]}` `{r['target'].rpartition(':')[2]}`",
+            f"{r['translated']} / {r['checks']}",
+            f"{r['equal']} / {r['compared']}" if r["compared"] else "",
+        ]
+        for r in rows
+    ]
+    last = [f"all {len(rows)}; {len(compared)} compared", f"{total[0]} / {total[1]}", f"{calls[0]} / {calls[1]}"]
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(report["packages"].items()))
+    text = f"{report['date']}, Python {report['python']}: {versions}.\n\n"
+    return text + table(["function", "checks translated", "calls alike"], [*lines, last])
 
 
 TABLES = {
@@ -475,6 +497,7 @@ TABLES = {
     "memory-designs": memory_designs,
     "comparison": comparison,
     "torch-op": torch_op,
+    "drafts": drafts,
 }
 
 

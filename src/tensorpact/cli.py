@@ -1,4 +1,4 @@
-"""The command line: ``tensorpact verify``, ``mutate``, ``source``, ``describe``, ``explain`` and ``catalog``."""
+"""The command line: ``verify``, ``mutate``, ``source``, ``describe``, ``draft``, ``explain`` and ``catalog``."""
 
 import json
 import os
@@ -254,6 +254,26 @@ def describe(
         print(json.dumps(form, indent=2, ensure_ascii=False))
     elif as_markdown or svg is None:
         _show_markdown(markdown(form), unstyled=as_markdown)
+
+
+@app.command()
+def draft(
+    target: Annotated[str, typer.Argument(metavar="FILE.py:FUNCTION|MODULE:FUNCTION")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there.")] = None,
+) -> None:
+    """Draft a contract from the hand-written checks of a function; nothing is imported or run."""
+    from ._draft import DraftError
+    from ._draft import draft as drafted
+
+    try:
+        made = drafted(target)
+    except DraftError as bad:
+        raise _refuse(str(bad)) from bad
+    if out is None:
+        sys.stdout.write(made.text)
+    else:
+        _write(out, made.text)
+    sys.stderr.write(f"{made.summary}\n")
 
 
 def _write(file: Path, text: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ._checks import Reading
 from ._clauses import Item, Translator
 from ._conditions import Vocabulary
-from ._expressions import Logic
+from ._expressions import Logic, constant
 from ._source import DraftError, Source, locate
 from ._tensors import arguments
 from ._write import Writer
@@ -48,6 +48,12 @@ class Draft:
         """How many checks are translated."""
         return sum(reason is None for reason in self.checks.values())
 
+    @property
+    def summary(self) -> str:
+        """How much is translated, in one sentence."""
+        count = len(self.checks)
+        return f"{self.translated} of {count} check{'s' * (count != 1)} translated"
+
 
 def draft(target: str) -> Draft:
     """Draft a contract; nothing is imported and nothing is run.
@@ -61,7 +67,8 @@ def draft(target: str) -> Draft:
     source = locate(target)
     known = arguments(source.function)
     tensors = frozenset(n for n, a in known.items() if a.tensor)
-    whole = frozenset(n for n, a in known.items() if a.hint == "int")
+    numbers = {n for n, v in source.constants.items() if type(constant(v)) is int}
+    whole = frozenset(n for n, a in known.items() if a.hint == "int") | numbers
     reading = Reading(source, tensors, whole)
     outside = {*source.constants, *source.imports, *source.functions, *reading.imports}
     reserved = frozenset({*known, *outside, "name", "names", "self"})
@@ -70,6 +77,5 @@ def draft(target: str) -> Draft:
     items = tuple(translator.items)
     writer = Writer(source, known, translator.facts, items, reading.imports)
     found = Draft(f"{source.module}:{source.name}", "", writer.contract, items, source)
-    count = len(found.checks)
-    heading = f"Draft of a contract for {source.module}.{source.name}: {found.translated} of {count} checks translated."
+    heading = f"Draft of a contract for {source.module}.{source.name}: {found.summary}."
     return Draft(found.target, writer.text(heading), writer.contract, items, source)

@@ -56,6 +56,8 @@ class Facts:
         for s in said:
             self._read(s)
         self._fix_sizes()
+        #: Tensors of one shape whose number of axes nothing says: each to the name of all axes together.
+        self.whole = self._whole(said, reserved)
         self.names: dict[Axis, str] = {}
         self._give_names(names, reserved)
 
@@ -72,6 +74,22 @@ class Facts:
                     known = [self.rank[n] for n in s.names if n in self.rank]
                     for name in s.names if known else ():
                         self.rank.setdefault(name, known[0])
+
+    def _whole(self, said: Sequence[Says], reserved: frozenset[str]) -> dict[str, str]:
+        alike: list[set[str]] = []
+        for s in said:
+            if s.what == "alike" and s.value == (None, None):
+                found = set(s.names).union(*(g for g in alike if g & set(s.names)))
+                alike = [*(g for g in alike if not g & found), found]
+        names: dict[str, str] = {}
+        for group in alike:
+            if any(n in self.rank or self.touched.get(n) for n in group):
+                continue
+            first = min(group, key=self.order.__getitem__)
+            name = f"{first.strip('_')}_axes"
+            if name not in reserved:
+                names |= dict.fromkeys(group, name)
+        return names
 
     def at(self, axis: Axis) -> Axis | None:
         """The axis counted from the front where the rank is known; None where there is no such axis."""
@@ -115,7 +133,9 @@ class Facts:
             for axis in (first, second):
                 self.touched.setdefault(axis.tensor, set()).add(axis.index)
             if first.tensor != second.tensor:
-                self._links[self.root(second)] = self.root(first) if self.root(first) != self.root(second) else self.root(second)
+                self._links[self.root(second)] = (
+                    self.root(first) if self.root(first) != self.root(second) else self.root(second)
+                )
         if s.what == "size" and (axis := self.at(s.axes[0])) is not None:
             self._size(axis, s.value)
         elif s.what == "shape":
@@ -152,9 +172,10 @@ class Facts:
         wanted: dict[Axis, list[str]] = {}
         for (tensor, index), name in called.items():
             axis = self.at(Axis(tensor, index)) if tensor in self.order else None
-            if axis is None or axis in self.sizes or not name.strip("_") or keyword.iskeyword(name):
+            # jaxtyping takes a name that starts with an underscore for no name.
+            if axis is None or axis in self.sizes or name.startswith("_") or keyword.iskeyword(name):
                 continue
-            if tensor in self.rank or axis.index in self.touched.get(tensor, ()):
+            if tensor not in self.whole and (tensor in self.rank or axis.index in self.touched.get(tensor, ())):
                 self.touched.setdefault(tensor, set()).add(axis.index)
                 wanted.setdefault(self.root(axis), []).append(name)
         every = sorted(self._every(), key=lambda a: (self.order[a.tensor], a.index))
@@ -164,7 +185,8 @@ class Facts:
             if axis in self.sizes or root in self.names or (len(self.group(axis)) == 1 and root not in wanted):
                 continue
             made = [n for n in wanted.get(root, ()) if n not in taken]
-            base = f"{axis.tensor}_{axis.index}" if axis.index >= 0 else f"{axis.tensor}_last{'' if axis.index == -1 else -axis.index}"
+            last = "last" if axis.index == -1 else f"last{-axis.index}"
+            base = f"{axis.tensor.strip('_')}_{axis.index if axis.index >= 0 else last}"
             name = made[0] if made else base
             while name in taken:
                 name += "_"
@@ -203,6 +225,8 @@ class Facts:
         """The shape string of a tensor."""
         rank = self.rank.get(name)
         used = self.touched.get(name, set())
+        if name in self.whole:
+            return f"*{self.whole[name]}"
         if rank is not None:
             return " ".join(self._axis_text(Axis(name, i)) for i in range(rank))
         front = max((i + 1 for i in used if i >= 0), default=0)
@@ -232,16 +256,16 @@ class Facts:
         constraints |= {m.partition("(")[0] for m in metadata}
         text = self.axes_text(name)
         # One token would be read as a forward reference.
-        text = text if " " in text or not text.isidentifier() else f" {text}"
+        text = text if " " in text or not text.lstrip("*").isidentifier() else f" {text}"
         shown = f'{family}[Tensor, "{text}"]'
         if metadata:
             shown = f"Annotated[{shown}, {', '.join(metadata)}]"
         return shown + (" | None" if self.arguments[name].optional else "")
 
 
-def repr_double(text: object) -> str:
+def repr_double(text: str) -> str:
     """A string literal in double quotes."""
-    return ast.unparse(ast.Constant(text)).replace("'", '"') if '"' not in str(text) else repr(text)
+    return repr(text).replace("'", '"') if '"' not in text else repr(text)
 
 
 def shape_parts(s: Says) -> tuple[tuple[int | None, int | None] | None, tuple[ast.expr, ...]]:

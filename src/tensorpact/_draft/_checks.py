@@ -8,11 +8,12 @@ from ._expressions import (
     Filled,
     Logic,
     Resolver,
-    UnreadableError,
     Unknown,
+    UnreadableError,
     Value,
     arguments_of,
     conjunction,
+    constant,
     is_none_test,
     match,
     names_in,
@@ -137,12 +138,12 @@ class Reading:
             self._raise(node, state)
             return "raise"
         if isinstance(node, (ast.Return, ast.Continue, ast.Break)):
-            return "return"
+            return "return"  # of the function, or of this round of a loop
         if isinstance(node, ast.Assert):
             message = node.msg
             self._check(node, state, node.test, False, ast.Name("AssertionError", ast.Load()), message)
         elif isinstance(node, ast.If):
-            return self._if(node, state)
+            return self._body(node.orelse, state) if _is_detour(node.test) else self._if(node, state)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             self._assign(node, state)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -155,8 +156,11 @@ class Reading:
                     _forget(item.optional_vars, state, node.lineno)
             return self._body(node.body, state)
         elif isinstance(node, ast.Try):
-            self._blocked(node.body, state, "inside a try with handlers" if node.handlers else None)
-            _forget(node, state, node.lineno)
+            if node.handlers:
+                self._blocked([*node.body, *node.orelse], state, "inside a try with handlers")
+                _forget(node, state, node.lineno)
+                return self._body(node.finalbody, state)
+            return self._body([*node.body, *node.orelse, *node.finalbody], state)
         elif isinstance(node, (ast.While, ast.AsyncFor)):
             self._blocked(node.body, state, "inside a loop")
             _forget(node, state, node.lineno)
@@ -172,12 +176,11 @@ class Reading:
             state.values[node.name] = Unknown(f"uses {node.name}, defined inside the function")
         return None
 
-    def _blocked(self, body: list[ast.stmt], state: _State, reason: str | None) -> None:
+    def _blocked(self, body: list[ast.stmt], state: _State, reason: str) -> None:
         inner = state.copy()
         inner.blocked = state.blocked or reason
-        if reason:
-            for statement in body:
-                _forget(statement, inner, statement.lineno)
+        for statement in body:
+            _forget(statement, inner, statement.lineno)
         self._body(body, inner)
 
     def _resolver(self, state: _State) -> Resolver:
@@ -287,11 +290,16 @@ class Reading:
             self._blocked(node.body, state, "inside a loop that is not written out")
             _forget(node, state, node.lineno)
             return None
+        ways, blocked = list(state.guards), state.blocked
         for row in rows:
             state.values |= row
             ended = self._body(node.body, state)
-            if ended:
+            if any(isinstance(n, ast.Return) for s in node.body for n in ast.walk(s)):
+                ways, blocked = list(state.guards), state.blocked
+            elif ended == "raise":
                 return ended
+            # A round that is left early says nothing of the next one.
+            state.guards, state.blocked = list(ways), blocked
         return None
 
     # -- statements -------------------------------------------------------------------------------------------------
@@ -311,18 +319,16 @@ class Reading:
     def _bind(self, target: ast.expr, value: ast.expr, state: _State, line: int) -> None:
         if isinstance(target, (ast.Tuple, ast.List)) and self._unpack(target, value, state, line):
             return
-        if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-            if len(target.elts) == len(value.elts):
-                # The right side is read as a whole before anything is bound.
-                inner = state.copy()
-                for part, each in zip(target.elts, value.elts, strict=True):
-                    reading = state.copy()
-                    self._bind(part, each, reading, line)
-                    for n in _stored(part):
-                        if n in reading.values:
-                            inner.values[n] = reading.values[n]
-                state.values = inner.values
-                return
+        displays = isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List))
+        if displays and len(target.elts) == len(value.elts):
+            # The right side is read as a whole before anything is bound.
+            values = dict(state.values)
+            for part, each in zip(target.elts, value.elts, strict=True):
+                reading = state.copy()
+                self._bind(part, each, reading, line)
+                values |= {n: reading.values[n] for n in _stored(part) if n in reading.values}
+            state.values = values
+            return
         if not isinstance(target, ast.Name):
             try:
                 read, given = self._read(value, state)
@@ -385,7 +391,9 @@ class Reading:
             if isinstance(element, ast.Starred):
                 _forget(element.value, state, line)
                 continue
-            axis = ast.Subscript(read, ast.Constant(at) if at >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-at)), ast.Load())
+            axis = ast.Subscript(
+                read, ast.Constant(at) if at >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-at)), ast.Load()
+            )
             if not isinstance(element, ast.Name):
                 _forget(element, state, line)
                 names.append("_")
@@ -407,8 +415,8 @@ class Reading:
             if isinstance(message, ast.Lambda):
                 message = message.body
             fallback = ast.Constant(
-                "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
-                "enhancement request to PyTorch.)"
+                "Expected cond to be True, but got False. (Could this error message be improved? If so, please report "
+                "an enhancement request to PyTorch.)"
             )
             self._check(node, state, call.args[0], False, ast.Name(kind, ast.Load()), message or fallback)
         elif not self._inline(call, state) and isinstance(call.func, ast.Name):
@@ -507,6 +515,7 @@ class Reading:
             problem = problem or f"raises {exception.id}, which is bound in the function"
         text = self._text(node)
         unique = [g for i, g in enumerate(guards) if not any(same(g, e) for e in guards[:i])]
+        unique = [g for g in unique if not any(_implies(e, g) for e in unique)]
         said: ast.expr | None = None
         if message is not None and problem is None:
             try:
@@ -518,6 +527,27 @@ class Reading:
 
 def _given(name: str) -> ast.expr:
     return ast.Compare(ast.Name(name, ast.Load()), [ast.IsNot()], [ast.Constant(None)])
+
+
+def _is_detour(test: ast.expr) -> bool:
+    """Whether a branch is for tensors that override torch's functions, or for TorchScript, which is no call at all."""
+    func = test.func if isinstance(test, ast.Call) else None
+    name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+    return name.startswith("has_torch_function") or name == "is_scripting"
+
+
+def _implies(guard: ast.expr, other: ast.expr) -> bool:
+    """Whether ``mode == "b"`` makes ``mode != "a"`` go without saying."""
+    if not (isinstance(guard, ast.Compare) and isinstance(other, ast.Compare)):
+        return False
+    if not (
+        len(guard.ops) == len(other.ops) == 1
+        and isinstance(guard.ops[0], ast.Eq)
+        and isinstance(other.ops[0], ast.NotEq)
+    ):
+        return False
+    a, b = constant(guard.comparators[0]), constant(other.comparators[0])
+    return same(guard.left, other.left) and type(a) is type(b) and a is not ... and a != b
 
 
 def _index(node: ast.expr) -> int | None:
@@ -557,4 +587,4 @@ def _raises(node: ast.stmt) -> bool:
 
 
 def _jumps(node: ast.stmt) -> bool:
-    return any(isinstance(n, (ast.Break, ast.Continue)) for n in ast.walk(node))
+    return any(isinstance(n, ast.Break) for n in ast.walk(node))

@@ -96,7 +96,9 @@ class Translator:
     ) -> None:
         self.arguments, self.vocabulary, self.logic = arguments, vocabulary, logic
         self.events = [self._condition(e) if isinstance(e, Check) and e.problem is None else e for e in events]
-        said = [s for c in self.events if isinstance(c, _Condition) and self._claims(c) for s in c.said if s is not None]
+        said = [
+            s for c in self.events if isinstance(c, _Condition) and self._claims(c) for s in c.said if s is not None
+        ]
         unpacked: dict[str, int] = {}
         for e in self.events:
             if isinstance(e, Unpacking) and not e.guarded:
@@ -136,10 +138,10 @@ class Translator:
 
     def _items(self, event: "_Condition | Event") -> Iterable[Item]:
         if isinstance(event, Unpacking):
-            if not event.guarded and event.tensor not in self.established:
-                if self.facts.rank.get(event.tensor) == len(event.names):
-                    self.established.add(event.tensor)
-                    yield Item(event.line, "", (Member("rank", (event.tensor,)),))
+            known = self.facts.rank.get(event.tensor) == len(event.names)
+            if known and not event.guarded and event.tensor not in self.established:
+                self.established.add(event.tensor)
+                yield Item(event.line, "", (Member("rank", (event.tensor,)),))
             return
         if isinstance(event, Check):
             yield Item(event.line, event.text, problem=event.problem or "is not understood")
@@ -170,7 +172,9 @@ class Translator:
         key = ast.dump(check.exception) + template.text + "".join(ast.dump(f) for f in template.fields.values())
         known = self.errors.get(key)
         if known is None:
-            words = template.literal if len(template.literal.split()) > 1 else f"{template.literal} {_gist(check.fires)}"
+            words = (
+                template.literal if len(template.literal.split()) > 1 else f"{template.literal} {_gist(check.fires)}"
+            )
             slugs = {e.slug for e in self.errors.values()}
             known = self.errors[key] = Error(slug_of(words, slugs), check.exception, template)
         return known
@@ -228,7 +232,9 @@ class Translator:
         if s.what == "rank":
             return [Member("rank", (name,))] if facts.rank.get(name) == s.value else None
         if s.what in ("dtype", "device", "layout"):
-            table: Mapping[str, object] = {"dtype": facts.dtypes, "device": facts.devices, "layout": facts.layouts}[s.what]
+            table: Mapping[str, object] = {"dtype": facts.dtypes, "device": facts.devices, "layout": facts.layouts}[
+                s.what
+            ]
             if table.get(name) != s.value or (s.axes and not self._is_last(s.axes[0], known)):
                 return None
             return [Member(s.what, (name,))]
@@ -298,6 +304,13 @@ class Translator:
 
     def _alike(self, s: Says, known: set[str]) -> list[Member] | None:
         facts = self.facts
+        if (
+            s.value == (None, None)
+            and s.names[0] in facts.whole
+            and facts.whole[s.names[0]] == facts.whole.get(s.names[1])
+        ):
+            pair = sorted(s.names, key=facts.order.__getitem__)
+            return [Member("same_dim", tuple(pair), facts.whole[s.names[0]])]
         pairs = facts.pairs(s)
         if pairs is None:
             return None
@@ -347,10 +360,11 @@ class Translator:
     # -- rules ------------------------------------------------------------------------------------------------------
 
     def _rule(self, item: Item, c: _Condition) -> None:
-        item.rule = _Dims(self).visit(copy.deepcopy(c.holds))
+        rule: ast.expr = _Dims(self).visit(copy.deepcopy(c.holds))
+        item.rule = rule
         guards = [_not_none(n) for n in c.given] + list(c.guards)
         asked = {t[0] for n in (c.holds, *c.guards) for e in ast.walk(n) if (t := is_none_test(e)) is not None}
-        read = names_in(item.rule)
+        read = names_in(rule)
         for name, argument in self.arguments.items():
             if name not in read or name in asked or name in c.given or not argument.optional:
                 continue
@@ -384,13 +398,22 @@ def _merged(members: list[Member], order: Mapping[str, int]) -> list[Member]:
     """``rank("q"), rank("k")`` as one clause."""
     verbs = {m.verb for m in members}
     if len(verbs) == 1 and verbs <= {"rank", "dtype", "device", "layout", "present"}:
-        return [Member(members[0].verb, tuple(dict.fromkeys(n for m in members for n in m.names)))]
-    linked = all(i == 0 or any(set(m.names) & set(e.names) for e in members[:i]) for i, m in enumerate(members))
-    if len(verbs) == 1 and verbs <= {"same_dtype", "same_device"} and linked:
+        return [Member(members[0].verb, tuple(sorted({n for m in members for n in m.names}, key=order.__getitem__)))]
+    if len({(m.verb, m.axes) for m in members}) == 1 and members[0].verb == "same_dim" and _linked(members):
+        names = tuple(sorted({n for m in members for n in m.names}, key=order.__getitem__))
+        return [Member("same_dim", names, members[0].axes)]
+    if len(verbs) == 1 and verbs <= {"same_dtype", "same_device"} and _linked(members):
         return [Member(members[0].verb, tuple(sorted({n for m in members for n in m.names}, key=order.__getitem__)))]
     return members
 
 
+def _linked(members: list[Member]) -> bool:
+    """Whether equality of each pair makes all of them equal."""
+    return all(i == 0 or any(set(m.names) & set(e.names) for e in members[:i]) for i, m in enumerate(members))
+
+
 def _gist(fires: ast.expr) -> str:
     """Words of a condition, for an error that says little."""
-    return " ".join(w for w in re.findall(r"[A-Za-z_]\w*", ast.unparse(fires)) if w not in ("and", "or", "not", "torch"))
+    return " ".join(
+        w for w in re.findall(r"[A-Za-z_]\w*", ast.unparse(fires)) if w not in ("and", "or", "not", "torch")
+    )

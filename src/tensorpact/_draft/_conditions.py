@@ -20,8 +20,8 @@ class Says:
     """One statement.
 
     Attributes:
-        what: ``rank``, ``dtype``, ``same_dtype``, ``device``, ``same_device``, ``layout``, ``axes``, ``size``, ``shape``,
-            ``alike``, ``present`` or ``tensor``.
+        what: ``rank``, ``dtype``, ``same_dtype``, ``device``, ``same_device``, ``layout``, ``axes``, ``size``,
+            ``shape``, ``alike``, ``present`` or ``tensor``.
         names: The parameters it speaks of.
         value: Number of axes, dtypes, device types, constraint, size, or elements of a shape.
         axes: The axes it compares.
@@ -128,7 +128,12 @@ class Vocabulary:
     def _aligned(self, left: ast.expr, right: ast.expr) -> Says | None:
         if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and isinstance(left.left, ast.Call):
             func, step = left.left.func, constant(left.right)
-            if isinstance(func, ast.Attribute) and func.attr == "data_ptr" and type(step) is int and constant(right) == 0:
+            if (
+                isinstance(func, ast.Attribute)
+                and func.attr == "data_ptr"
+                and type(step) is int
+                and constant(right) == 0
+            ):
                 name = self._name(func.value)
                 return Says("layout", (name,), f"Aligned({step})") if name and step > 0 else None
         return None
@@ -148,7 +153,11 @@ class Vocabulary:
     def _written_out(self, node: ast.expr) -> list[ast.expr] | None:
         if isinstance(node, ast.Name) and node.id in self.constants:
             node = self.constants[node.id]
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("frozenset", "set", "tuple"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("frozenset", "set", "tuple")
+        ):
             node = node.args[0] if len(node.args) == 1 else node
         return list(node.elts) if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else None
 
@@ -156,9 +165,9 @@ class Vocabulary:
         import torch
 
         names: list[str] = []
-        for node in nodes:
-            if isinstance(node, ast.Name) and node.id in self.constants:
-                node = self.constants[node.id]
+        for written in nodes:
+            named = isinstance(written, ast.Name) and written.id in self.constants
+            node = self.constants[written.id] if named else written
             if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch"):
                 return None
             dtype = getattr(torch, node.attr, None)
@@ -193,7 +202,11 @@ class Vocabulary:
 
     def _elements(self, left: ast.expr, right: ast.expr) -> tuple[ast.expr, ...] | None:
         as_list = isinstance(left, ast.Call) and isinstance(left.func, ast.Name) and left.func.id == "list"
-        if isinstance(right, ast.Call) and ast.unparse(right.func) in ("torch.Size", "tuple", "list") and len(right.args) == 1:
+        if (
+            isinstance(right, ast.Call)
+            and ast.unparse(right.func) in ("torch.Size", "tuple", "list")
+            and len(right.args) == 1
+        ):
             as_list = as_list and ast.unparse(right.func) != "list"
             if as_list:
                 return None

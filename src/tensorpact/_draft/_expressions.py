@@ -6,24 +6,31 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, as a set."""
+    return frozenset(text.split())
+
+
 #: Attributes of a tensor that need none of its data.
-METADATA = frozenset(
-    "shape ndim dtype device is_cuda is_cpu is_meta is_sparse layout requires_grad itemsize nbytes is_quantized is_nested".split()
+METADATA = words(
+    "shape ndim dtype device is_cuda is_cpu is_meta is_sparse layout requires_grad itemsize nbytes is_quantized "
+    "is_nested"
 )
 #: Methods of a tensor that need none of its data.
-_METHODS = frozenset(
-    "stride is_contiguous element_size numel is_floating_point is_complex data_ptr get_device storage_offset is_signed".split()
+_METHODS = words(
+    "stride is_contiguous element_size numel is_floating_point is_complex data_ptr get_device storage_offset is_signed"
 )
 #: What hands back a tensor of the same sizes, dtype and device.
 _SAME = frozenset({"contiguous", "detach", "clone"})
-_KEPT_BY_SAME = frozenset("shape ndim dtype device is_cuda is_cpu is_meta numel".split())
-_PLAIN_METHODS = frozenset(
-    "lower upper strip lstrip rstrip startswith endswith split partition replace removeprefix removesuffix format join "
-    "get keys values items index count isdigit bit_length is_integer".split()
+_KEPT_BY_SAME = frozenset(["shape", "ndim", "dtype", "device", "is_cuda", "is_cpu", "is_meta", "numel"])
+_PLAIN_METHODS = words(
+    "lower upper strip lstrip rstrip startswith endswith split partition replace removeprefix removesuffix format "
+    "join get keys values items index count isdigit bit_length is_integer"
 )
-_BUILTINS = frozenset(
-    "len int float bool str repr type isinstance issubclass min max abs tuple list set frozenset sorted all any sum range zip "
-    "enumerate getattr hasattr callable round divmod math map".split()
+_BUILTINS = words(
+    "len int float bool str repr type isinstance issubclass min max abs tuple list set frozenset sorted all any "
+    "sum range zip enumerate getattr hasattr callable round divmod math map"
 )
 _TORCH_PLAIN = frozenset({"is_tensor", "is_floating_point", "is_complex", "numel"})
 _INVERSE: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -159,7 +166,9 @@ class Logic:
         if isinstance(node, ast.Attribute):
             return node.attr in ("ndim", "itemsize", "nbytes")
         if isinstance(node, ast.Subscript):
-            return isinstance(node.value, ast.Attribute) and node.value.attr == "shape" and constant(node.slice) is not ...
+            return (
+                isinstance(node.value, ast.Attribute) and node.value.attr == "shape" and constant(node.slice) is not ...
+            )
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             return name in ("numel", "stride", "element_size", "len", "data_ptr")
@@ -242,7 +251,13 @@ class Resolver(ast.NodeTransformer):
         if self.is_tensor(value):
             if node.attr not in METADATA | _METHODS | _SAME | {"size", "dim", "ndimension", "nelement", "device"}:
                 raise UnreadableError(f"reads .{node.attr} of a tensor")
-            while not isinstance(value, ast.Name) and node.attr in (*_KEPT_BY_SAME, "size", "dim", "ndimension", "nelement"):
+            while not isinstance(value, ast.Name) and node.attr in (
+                *_KEPT_BY_SAME,
+                "size",
+                "dim",
+                "ndimension",
+                "nelement",
+            ):
                 value = cast(ast.Attribute, cast(ast.Call, value).func).value
         return ast.Attribute(value, node.attr, ast.Load())
 
@@ -250,12 +265,28 @@ class Resolver(ast.NodeTransformer):
         value, index = cast(ast.expr, self.visit(node.value)), cast(ast.expr, self.visit(node.slice))
         if self.is_tensor(value):
             raise UnreadableError("indexes a tensor")
-        if isinstance(value, (ast.Tuple, ast.List)) and isinstance(place := constant(index), int):
-            if -len(value.elts) <= place < len(value.elts) and not any(isinstance(e, ast.Starred) for e in value.elts):
-                return value.elts[place]
+        inside = _plain_elements(value)
+        if inside is not None and isinstance(place := constant(index), int) and -len(inside) <= place < len(inside):
+            return inside[place]
         if (place := constant(index)) is not ...:
             index = ast.Constant(place) if not isinstance(place, int) or place >= 0 else _number(place)
         return ast.Subscript(value, index, ast.Load())
+
+    def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
+        return ast.Tuple(self._spread(node.elts), ast.Load())
+
+    def visit_List(self, node: ast.List) -> ast.expr:
+        return ast.List(self._spread(node.elts), ast.Load())
+
+    def _spread(self, elements: list[ast.expr]) -> list[ast.expr]:
+        """Elements with ``*`` of a written-out sequence taken in."""
+        found: list[ast.expr] = []
+        for element in (cast(ast.expr, self.visit(e)) for e in elements):
+            if isinstance(element, ast.Starred) and isinstance(element.value, (ast.Tuple, ast.List)):
+                found += element.value.elts
+            else:
+                found.append(element)
+        return found
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         func = node.func
@@ -263,6 +294,20 @@ class Resolver(ast.NodeTransformer):
             expanded = self._expand(node.args[0])
             if expanded is not None:
                 return _flat_bool(ast.And() if func.id == "all" else ast.Or(), expanded)
+        if (
+            isinstance(func, ast.Attribute)
+            and func.attr
+            not in _METHODS
+            | _SAME
+            | {
+                "size",
+                "dim",
+                "ndimension",
+                "nelement",
+            }
+            and self.is_tensor(cast(ast.expr, self.visit(copy.deepcopy(func.value))))
+        ):
+            raise UnreadableError(f"calls .{func.attr}() of a tensor")
         found = ast.Call(
             cast(ast.expr, self.visit(func)) if not isinstance(func, ast.Name) or func.id in self.values else func,
             [cast(ast.expr, self.visit(a)) for a in node.args],
@@ -333,7 +378,7 @@ class Resolver(ast.NodeTransformer):
             return written
         if whole and "contiguous" in name and len(node.args) == 1:
             return ast.Call(ast.Attribute(node.args[0], "contiguous", ast.Load()), [], [])
-        if whole:
+        if whole and not (helper is not None and _reads_metadata(helper)):
             raise UnreadableError(f"hands a tensor to {name}()")
         if name in self.local:
             raise UnreadableError(f"calls {name}(), a local function")
@@ -376,11 +421,11 @@ class Resolver(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         left = cast(ast.expr, self.visit(node.left))
         sides = [cast(ast.expr, self.visit(c)) for c in node.comparators]
-        if len(sides) == 1 and isinstance(node.ops[0], (ast.In, ast.NotIn)) and constant(left) is None:
-            if isinstance(sides[0], (ast.Tuple, ast.List)):
-                tests = [ast.Compare(e, [ast.Is()], [ast.Constant(None)]) for e in sides[0].elts]
-                any_none = _flat_bool(ast.Or(), list(tests))
-                return any_none if isinstance(node.ops[0], ast.In) else Logic(()).negate(any_none)
+        inside = _plain_elements(sides[0])
+        if isinstance(node.ops[0], (ast.In, ast.NotIn)) and constant(left) is None and inside is not None:
+            tests: list[ast.expr] = [ast.Compare(e, [ast.Is()], [ast.Constant(None)]) for e in inside]
+            any_none = _flat_bool(ast.Or(), tests)
+            return any_none if isinstance(node.ops[0], ast.In) else Logic(()).negate(any_none)
         return ast.Compare(left, node.ops, sides)
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
@@ -434,6 +479,24 @@ class Resolver(ast.NodeTransformer):
             raise UnreadableError(f"reads the values of {ast.unparse(loose[0])}")
 
 
+def _reads_metadata(helper: ast.FunctionDef) -> bool:
+    """Whether a helper looks at nothing but the metadata of what it is given, and only computes."""
+    spec = helper.args
+    given = {a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
+    fine: set[int] = set()
+    for n in ast.walk(helper):
+        if isinstance(n, ast.Attribute) and n.attr in METADATA | _METHODS | {"size", "dim"}:
+            fine.add(id(n.value))
+        elif isinstance(n, ast.Compare) and is_none_test(n):
+            fine.add(id(n.left))
+        elif isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "isinstance":
+            fine |= {id(a) for a in n.args}
+        elif isinstance(n, (ast.Global, ast.Nonlocal, ast.Yield, ast.Await, ast.Raise, ast.Assert)):
+            return False
+    reads = [n for n in ast.walk(helper) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in given]
+    return not (spec.vararg or spec.kwarg) and all(id(n) in fine for n in reads)
+
+
 def _laid_out(node: ast.expr) -> Iterable[ast.expr]:
     """What a display lists, those inside it and calls of ``zip`` and the like included: a loop takes it apart."""
     if isinstance(node, ast.Call) and (
@@ -450,6 +513,13 @@ def _laid_out(node: ast.expr) -> Iterable[ast.expr]:
     yield from inside
     for each in inside:
         yield from _laid_out(each)
+
+
+def _plain_elements(node: ast.expr) -> list[ast.expr] | None:
+    """What a tuple or list lists; None for anything else, and where a star hides some of it."""
+    if isinstance(node, (ast.Tuple, ast.List)) and not any(isinstance(e, ast.Starred) for e in node.elts):
+        return node.elts
+    return None
 
 
 def _number(value: int) -> ast.expr:

@@ -7,10 +7,12 @@ import string
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ._expressions import UnreadableError, names_in
+from ._expressions import UnreadableError, names_in, words
 
 _SLUG = 48
-_DULL = frozenset("the a an of to is be must should in for and or with got expected but it its that this are was has have not".split())
+_DULL = words(
+    "the a an of to is be must should in for and or with got expected but it its that this are was has have not"
+)
 
 
 @dataclass(slots=True)
@@ -49,7 +51,9 @@ class _Writer:
 
     def _readable(self, node: ast.expr) -> bool:
         names = names_in(node)
-        return not names & {"name", "names", "self"} and all(n in self.parameters or hasattr(builtins, n) for n in names)
+        return not names & {"name", "names", "self"} and all(
+            n in self.parameters or hasattr(builtins, n) for n in names
+        )
 
     def _field(self, node: ast.expr) -> str:
         for name, known in self.made.fields.items():
@@ -58,7 +62,9 @@ class _Writer:
         base = re.sub(r"\W+", "_", ast.unparse(node)).strip("_").lower()
         base = base if base.isidentifier() and len(base) <= 24 and base not in self.parameters else "value"
         name, count = base, 1
-        while name in self.made.fields or name in self.parameters or hasattr(builtins, name) or name in ("name", "names"):
+        while (
+            name in self.made.fields or name in self.parameters or hasattr(builtins, name) or name in ("name", "names")
+        ):
             count += 1
             name = f"{base}_{count}"
         self.made.fields[name] = node
@@ -74,7 +80,11 @@ class _Writer:
                     spec = part.format_spec
                     if isinstance(spec, ast.JoinedStr) and any(not isinstance(v, ast.Constant) for v in spec.values):
                         return False
-                    plain = "".join(str(v.value) for v in spec.values if isinstance(v, ast.Constant)) if isinstance(spec, ast.JoinedStr) else ""
+                    plain = (
+                        "".join(str(v.value) for v in spec.values if isinstance(v, ast.Constant))
+                        if isinstance(spec, ast.JoinedStr)
+                        else ""
+                    )
                     if isinstance(part.value, (ast.JoinedStr, ast.BinOp)) and part.conversion == -1 and not plain:
                         copy = _Writer(self.parameters)
                         if copy.text(part.value):
@@ -95,7 +105,12 @@ class _Writer:
             and isinstance(node.func.value.value, str)
         ):
             return self._format(node.func.value.value, node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str" and len(node.args) == 1:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "str"
+            and len(node.args) == 1
+        ):
             self.value(node.args[0], "!s")
         else:
             return False
@@ -164,7 +179,9 @@ def template_of(message: ast.expr | None, parameters: Collection[str]) -> Templa
         return whole.made
     # Some other expression: the exception shows it as `str` does.
     whole.value(message, "!s")
-    whole.made.literal = " ".join(str(n.value) for n in ast.walk(message) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    whole.made.literal = " ".join(
+        str(n.value) for n in ast.walk(message) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    )
     if not whole.made.text:
         raise UnreadableError("its message is nothing that can be written down")
     return whole.made

@@ -3,7 +3,7 @@
 import ast
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,9 +155,7 @@ def _flat(body: list[ast.stmt]) -> list[ast.stmt]:
     found: list[ast.stmt] = []
     for node in body:
         found.append(node)
-        if isinstance(node, ast.If):
-            found += _flat([*node.body, *node.orelse])
-        elif isinstance(node, ast.Try):
+        if isinstance(node, (ast.If, ast.Try)):
             found += _flat([*node.body, *node.orelse])
     return found
 
@@ -177,20 +175,20 @@ class _Finder(cst.CSTVisitor):
         self.inside: list[str] = []
         self.found: list[cst.FunctionDef] = []
 
-    def visit_ClassDef(self, node: cst.ClassDef) -> bool:
+    def visit_ClassDef(self, node: cst.ClassDef) -> bool:  # noqa: N802 - libcst calls it so
         self.inside.append(node.name.value)
         return self.inside == self.classes[: len(self.inside)]
 
-    def leave_ClassDef(self, original_node: cst.ClassDef) -> None:
+    def leave_ClassDef(self, original_node: cst.ClassDef) -> None:  # noqa: N802 - libcst calls it so
         self.inside.pop()
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:  # noqa: N802 - libcst calls it so
         if self.inside == self.classes and node.name.value == self.name:
             self.found.append(node)
         return False
 
 
-def _in_cst(body: "list[cst.BaseStatement] | tuple[cst.BaseStatement, ...]", classes: list[str], name: str) -> list[cst.FunctionDef]:
+def _in_cst(body: Sequence[cst.CSTNode], classes: list[str], name: str) -> list[cst.FunctionDef]:
     finder = _Finder(classes, name)
     for node in body:
         node.visit(finder)

@@ -4,13 +4,13 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ._expressions import constant, is_none_test
+from ._expressions import constant, is_none_test, words
 
-_TELLING = frozenset("shape ndim stride is_contiguous is_cuda numel dim size contiguous element_size data_ptr view reshape".split())
+_TELLING = words("shape ndim stride is_contiguous is_cuda numel dim size contiguous element_size data_ptr view reshape")
 #: Names that a hint may read without an import of the module that it was written in.
-_KNOWN = frozenset(
-    "int float bool str bytes object list tuple dict set None Optional Union Literal Any List Tuple Dict Callable Sequence "
-    "Mapping Iterable torch typing".split()
+_KNOWN = words(
+    "int float bool str bytes object list tuple dict set None Optional Union Literal Any List Tuple Dict Callable "
+    "Sequence Mapping Iterable torch typing"
 )
 
 
@@ -85,7 +85,9 @@ def _is_tensor(name: str, text: str, used: set[str], default: ast.expr | None) -
         last = [m.rpartition(".")[2] for m in members]
         if last == ["Tensor"] or (len(last) == 1 and last[0].endswith("Tensor") and "[" not in last[0]):
             return True
-        if re.match(r"\w*(Float|Int|Shaped|Num|Bool|Integer|BFloat16)\w*\[(torch\.)?Tensor,", members[0] if members else ""):
+        if re.match(
+            r"\w*(Float|Int|Shaped|Num|Bool|Integer|BFloat16)\w*\[(torch\.)?Tensor,", members[0] if members else ""
+        ):
             return True
         if any("[" in m or m in ("int", "float", "bool", "str", "list", "tuple", "dict") for m in members):
             return False

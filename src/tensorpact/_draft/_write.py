@@ -76,7 +76,9 @@ class Writer:
         if template.fields:
             pairs = [f"{_literal(n)}: {self._lambda(e, in_field=True)}" for n, e in template.fields.items()]
             arguments.append("fields=" + _wrapped("{", pairs, "}", 4, "fields="))
-        return f"{self.renamed[error.slug]} = " + _wrapped("DocumentedError(", arguments, ")", 0, f"{self.renamed[error.slug]} = ")
+        return f"{self.renamed[error.slug]} = " + _wrapped(
+            "DocumentedError(", arguments, ")", 0, f"{self.renamed[error.slug]} = "
+        )
 
     def _contract(self) -> str:
         lines: list[str] = []
@@ -84,7 +86,9 @@ class Writer:
             lines += self._item(item)
         name = _literal(self.source.bare_name)
         if not any(not line.lstrip().startswith("#") for line in lines):
-            return f"{self.contract} = Contract({name})" + ("\n" + "\n".join(line.strip() for line in lines) if lines else "")
+            return f"{self.contract} = Contract({name})" + (
+                "\n" + "\n".join(line.strip() for line in lines) if lines else ""
+            )
         inner = "\n".join(lines)
         return f"{self.contract} = Contract(\n    {name},\n    clauses=[\n{inner}\n    ],\n)"
 
@@ -118,7 +122,9 @@ class Writer:
     def _lambda(self, node: ast.expr, in_field: bool = False) -> str:
         read = names_in(node)
         dims = set(self.facts.names.values())
-        wanted = [n for n in self.arguments if n in read] + sorted(n for n in read if n in dims and n not in self.arguments)
+        wanted = [n for n in self.arguments if n in read] + sorted(
+            n for n in read if n in dims and n not in self.arguments
+        )
         self._note_outside(read - set(wanted))
         if in_field and not wanted:
             return f"lambda: {ast.unparse(node)}"
@@ -157,10 +163,10 @@ class Writer:
             text = head + "\n" + "\n".join(rows) + "\n):"
         elif len(head + text) + 2 > WIDTH:
             parts = _split(text)
-            text = head + "\n" + "\n".join(f"    {p}," if not p.startswith("**") else f"    {p}," for p in parts) + "\n):"
+            text = head + "\n" + "\n".join(f"    {p}," for p in parts) + "\n):"
         else:
             text = f"{head}{text}):"
-        return f"@contract({self.contract})\n{text}\n    ...\n"
+        return f'@contract({self.contract})\n{text}\n    """The body goes here, without the checks above."""\n'
 
     # -- imports ----------------------------------------------------------------------------------------------------
 
@@ -170,8 +176,22 @@ class Writer:
         used = " ".join(h for h in hints.values() if h)
         if "Annotated[" in used:
             froms.setdefault("typing", set()).add("Annotated")
-        for name in self.texts & {"Optional", "Union", "Literal", "Any", "List", "Tuple", "Dict", "Callable", "Sequence", "Mapping", "Iterable"}:
-            froms.setdefault("typing" if name not in ("Sequence", "Mapping", "Iterable", "Callable") else "collections.abc", set()).add(name)
+        for name in self.texts & {
+            "Optional",
+            "Union",
+            "Literal",
+            "Any",
+            "List",
+            "Tuple",
+            "Dict",
+            "Callable",
+            "Sequence",
+            "Mapping",
+            "Iterable",
+        }:
+            froms.setdefault(
+                "typing" if name not in ("Sequence", "Mapping", "Iterable", "Callable") else "collections.abc", set()
+            ).add(name)
         if "typing" in self.texts:
             plain.add("import typing")
         if "torch." in used:
@@ -181,7 +201,9 @@ class Writer:
             froms["torch"] = {"Tensor"}
         froms["tensorpact"] = {"Contract", "contract", *(["DocumentedError"] if self.renamed else [])}
         if self.verbs:
-            froms["tensorpact.clauses"] = {f"{v} as {v}_of" if v in self.arguments or v in self.outside else v for v in self.verbs}
+            froms["tensorpact.clauses"] = {
+                f"{v} as {v}_of" if v in self.arguments or v in self.outside else v for v in self.verbs
+            }
         if self.constraints:
             froms["tensorpact.constraints"] = set(self.constraints)
         copied: list[str] = []
@@ -208,7 +230,7 @@ class Writer:
 
 
 def _is_standard(module: str) -> bool:
-    return module.split(".")[0] in sys.stdlib_module_names
+    return module.split(".", maxsplit=1)[0] in sys.stdlib_module_names
 
 
 class _Annotate(cst.CSTTransformer):
@@ -217,7 +239,7 @@ class _Annotate(cst.CSTTransformer):
     def __init__(self, hints: dict[str, str | None]) -> None:
         self.hints = hints
 
-    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
+    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:  # noqa: N802 - libcst calls it so
         hint = self.hints.get(original_node.name.value)
         annotation = None if hint is None else cst.Annotation(cst.parse_expression(hint))
         equal = cst.MaybeSentinel.DEFAULT
@@ -226,7 +248,7 @@ class _Annotate(cst.CSTTransformer):
             equal = cst.AssignEqual(blank, blank)
         return updated_node.with_changes(annotation=annotation, equal=equal)
 
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
+    def visit_Lambda(self, node: cst.Lambda) -> bool:  # noqa: N802 - libcst calls it so
         return False
 
 
@@ -286,7 +308,9 @@ def _comment(text: str, pad: str) -> list[str]:
     return [f"{pad}# {text if len(text) <= room else text[: room - 1] + '…'}"]
 
 
-def _wrapped(head: str, arguments: list[str], tail: str, pad: int, before: str, after: int = 0, bare: bool = False) -> str:
+def _wrapped(
+    head: str, arguments: list[str], tail: str, pad: int, before: str, after: int = 0, bare: bool = False
+) -> str:
     """A call on one line where it fits, else an argument a line."""
     one = head + ", ".join(arguments) + tail
     if len(before) + len(one) + after <= WIDTH and "\n" not in one:
@@ -298,7 +322,8 @@ def _wrapped(head: str, arguments: list[str], tail: str, pad: int, before: str, 
 
 def _split(text: str) -> list[str]:
     """Parameters of one line, taken apart at the commas between them."""
-    parts, depth, quote, last = [], 0, "", ""
+    parts: list[str] = []
+    depth, quote, last = 0, "", ""
     current = ""
     for c in text:
         if quote:
