@@ -152,9 +152,7 @@ class Texts:
             x, spec = argument.parameter.name, argument.parameter.tensor
             # A plain `Tensor`, and a list of tensors, may be of any dtype.
             dtypes = (None if spec is None else spec.dtypes()) or (torch.float32,)
-            if not argument.is_tensor or not (
-                dtypes is None or any(d.is_floating_point or d.is_complex for d in dtypes)
-            ):
+            if not argument.is_tensor or not any(d.is_floating_point or d.is_complex for d in dtypes):
                 continue
             if "[]" in argument.type.text:
                 found.append(f"any(x is not None and x.requires_grad for x in {x} or ())")
