@@ -618,6 +618,20 @@ def test_under_off_the_operator_is_called_straight(register: Register, monkeypat
     assert out.sum() == 12
 
 
+def test_parameters_may_have_names_of_builtins(register: Register):
+    @contract
+    def f(
+        len: list[Float[Tensor, " m"]],  # noqa: A002
+        any: bool,  # noqa: A002
+        list: Float[Tensor, "n m"],  # noqa: A002
+    ) -> Float32[Tensor, "n m"] | tuple[Float32[Tensor, "n m"], Float32[Tensor, "n m"]]:
+        return (list + len[0], list.clone()) if any else list + len[0]
+
+    op = register("f", f, form="any")
+    assert op([W], False, X).equal(X + 1)
+    assert [t.sum() for t in op([W], True, X)] == [78, 66]
+
+
 # Gradients and devices.
 
 

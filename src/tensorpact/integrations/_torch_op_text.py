@@ -1,6 +1,6 @@
 """The two functions around an operator: what calls it outside, and the kernel that it runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, cast
 
@@ -52,11 +52,12 @@ class Texts:
         values: dict[str, Any] = {f"{p}op": overload}
         asks = " or ".join(self._asks_gradient())
         if asks and not differentiable:
-            values |= {f"{p}grad": torch.is_grad_enabled, f"{p}refuse": _refusing(name)}
+            values |= {f"{p}grad": torch.is_grad_enabled, f"{p}refuse": _refusing(name), f"{p}asks": _asks_gradient}
             lines += [f"    if {p}grad() and ({asks}):", f"        {p}refuse()"]
         (form, *_) = forms = self._results.forms
         if self._results.listed:
-            lines += [f"    {p}r = {call}", f"    {p}n = len({p}r)"]
+            lines += [f"    {p}r = {call}", f"    {p}n = {p}len({p}r)"]
+            values[f"{p}len"] = len
             for f in forms[:-1]:
                 lines.append(f"    if {p}n == {len(f.results)}:")
                 lines.append(f"        return {self._rebuilt(f, f'{p}r', values)}")
@@ -152,12 +153,10 @@ class Texts:
             x, spec = argument.parameter.name, argument.parameter.tensor
             # A plain `Tensor`, and a list of tensors, may be of any dtype.
             dtypes = (None if spec is None else spec.dtypes()) or (torch.float32,)
-            if not argument.is_tensor or not (
-                dtypes is None or any(d.is_floating_point or d.is_complex for d in dtypes)
-            ):
+            if not argument.is_tensor or not any(d.is_floating_point or d.is_complex for d in dtypes):
                 continue
             if "[]" in argument.type.text:
-                found.append(f"any(x is not None and x.requires_grad for x in {x} or ())")
+                found.append(f"{self._prefix}asks({x})")
             else:
                 optional = argument.type.text.endswith("?")
                 found.append(f"({x} is not None and {x}.requires_grad)" if optional else f"{x}.requires_grad")
@@ -170,6 +169,10 @@ class Texts:
         made.__name__, made.__qualname__ = self._body.__name__, self._body.__qualname__
         made.__module__, made.__doc__ = self._body.__module__, self._body.__doc__
         return made
+
+
+def _asks_gradient(tensors: Sequence[torch.Tensor | None] | None) -> bool:
+    return any(tensor is not None and tensor.requires_grad for tensor in tensors or ())
 
 
 def _flat(returned: Any) -> list[Any]:
