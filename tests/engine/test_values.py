@@ -360,6 +360,18 @@ def test_a_clause_reads_as_its_author_wrote_it():
     )
 
 
+def test_a_tracer_sees_copies_on_the_host(both_modes: str):
+    if both_modes == "beartype":
+        pytest.skip("a tracer runs the guard in every mode")
+    torch._dynamo.reset()
+    traced = torch.compile(packed, backend="eager")
+    q, ends = torch.zeros(5, 2), ints(0, 3, 5)
+    assert traced(q, ends, ends, cu_q_host=(0, 3, 5)) == 1
+    assert traced(q, ints(0, 3, 99), ends) == 1
+    with pytest.raises(ContractViolation, match=r"^cu_q ends at 6, wanted 5"):
+        traced(q, ends, ends, cu_q_host=(0, 3, 6))
+
+
 def test_the_mode_is_a_block_for_all_threads():
     from tensorpact._values import modes
 

@@ -11,6 +11,7 @@ from tensorpact._dims import DimKind
 from tensorpact._entry import Entry
 from tensorpact._guard.memory import reads_only_attributes, repeats
 from tensorpact._terms import Terms, flat
+from tensorpact._values.clauses import Values
 from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Require, Rule, lambda_parameters
 
 
@@ -23,7 +24,7 @@ def modes(entry: Entry) -> list[dict[str, Any]]:
     tracing = [
         places[i]
         for i, c in enumerate(terms.contract.clauses)
-        if any(isinstance(m, NoOverlap) and len(m.names) > 1 for m in flat(c))
+        if any((isinstance(m, NoOverlap) and len(m.names) > 1) or _reads_memory(m, terms) for m in flat(c))
     ]
     addresses = sorted(
         p.name
@@ -50,6 +51,13 @@ def modes(entry: Entry) -> list[dict[str, Any]]:
         _mode("beartype", "every call: stock jaxtyping and beartype, then all clauses", range(1, total + 1), True),
         _mode("off", "nothing", ()),
     ]
+
+
+def _reads_memory(clause: Clause, terms: Terms) -> bool:
+    """Whether a clause looks into tensors alone: a copy on the host and an int are known while tracing too."""
+    return isinstance(clause, Values) and all(
+        terms.parameters[n].tensor is not None and f"{n}_host" not in terms.parameters for n in clause.names
+    )
 
 
 def _mode(name: str, says: str, clauses: Iterable[int], returns: bool = False) -> dict[str, Any]:
@@ -128,7 +136,6 @@ def _uses(terms: Terms) -> Counter[str]:
             said.update(name for dim in form.dims for name in dim.names)
     for rule in _rules(terms):
         said.update(lambda_parameters(rule))
-    said.update(n for _, clause in terms.values() for n in clause.others())
     said.update(terms.contract.tied)
     said.update(terms.lets)
     return said
@@ -210,7 +217,8 @@ def _packed(terms: Terms) -> _Found:
 
 def _free(terms: Terms) -> _Found:
     uses = _uses(terms)
-    dims = [n for n, axes in terms.bare.items() if len(axes) == 1 and uses[n] == 1]
+    bounds = {n for _, clause in terms.values() for n in clause.others()}
+    dims = [n for n, axes in terms.bare.items() if len(axes) == 1 and uses[n] == 1 and n not in bounds]
     if dims:
         text = f"The sizes {_listed(dims)}: each stands on one axis and nothing compares it."
         yield "size", dims, text

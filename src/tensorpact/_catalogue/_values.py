@@ -1,5 +1,6 @@
 """The machine form of a clause on values."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from tensorpact._values.clauses import Bound, Live, Upto, Values
@@ -24,7 +25,7 @@ def values_form(clause: Values) -> dict[str, Any]:
     }
 
 
-def same_values(old: dict[str, Any], new: dict[str, Any]) -> bool:
+def same_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether two clauses on the values of one tensor say the same."""
     return all(old[key] == new[key] for key in ("checks", "active", "padding", "plus"))
 

@@ -92,15 +92,14 @@ class Gate:
         return self._look(scope, runner(scope), known, given)
 
     def after(self, call: "Call") -> None:
-        """Start the kernel for a call that the diagnosis has found right, where the mode asks for it.
+        """Start the kernel for a call that the diagnosis has found right.
 
         Args:
             call: The call, its lets derived.
         """
-        if modes.current == modes.ASYNC:
-            scope = scope_of(call)
-            found = self._statements(scope, runner(scope))
-            self._start([s for s in found if not is_at_hand(s[1].row, s[1].clause.reads)], scope)
+        scope = scope_of(call)
+        found = self._statements(scope, runner(scope))
+        self._start([s for s in found if not is_at_hand(s[1].row, s[1].clause.reads)], scope)
 
     def _statements(self, scope: Scope, run: Run) -> "Iterator[tuple[Step, Statement]]":
         for step, clause, conditions in self.clauses:

@@ -88,7 +88,7 @@ def may_wait() -> bool:
 
 def is_capturing() -> bool:
     """Whether the current stream records a graph."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _why_not(call: Call, clause: Values) -> Unknown | None:

@@ -235,21 +235,23 @@ def _repeats(flat: Tensor) -> Tensor:
 
 
 def _counts(row: Row, numbers: Tensor, places: Tensor, rows: Tensor, flat: Tensor) -> Tensor:
-    counts = torch.ones_like(places, dtype=torch.bool)
+    counts: Tensor = torch.ones_like(places, dtype=torch.bool)
     if row.padding == "negative":
-        counts = flat[places] >= 0
-    elif row.padding is not None:
-        counts = flat[places] != row.padding
+        counts = torch.ge(flat[places], 0)
+    elif isinstance(row.padding, int):
+        counts = torch.ne(flat[places], row.padding)
     if row.active is None:
         return counts
     if row.mode == SPAN:
         offsets = _of(row.active, None, places.device)
-        inside = (places >= offsets[0]) & (places < offsets[-1]) if offsets.numel() else torch.zeros_like(counts)
+        inside = torch.zeros_like(places, dtype=torch.bool)
+        if offsets.numel():
+            inside = torch.logical_and(torch.ge(places, offsets[0]), torch.lt(places, offsets[-1]))
         return torch.logical_and(counts, inside)
     if row.mode == LIVE:
-        return torch.logical_and(counts, _of(row.active, rows) >= 0)
+        return torch.logical_and(counts, torch.ge(_of(row.active, rows), 0))
     columns = places % max(numbers.shape[-1], 1)
-    return torch.logical_and(counts, columns * row.per < _of(row.active, rows))
+    return torch.logical_and(counts, torch.lt(columns * row.per, _of(row.active, rows)))
 
 
 def _in_sequence(row: Row) -> Breach | None:

@@ -47,12 +47,14 @@ class Found:
         value: The number.
         expected: What it should be.
         limit: The bound as the contract has it.
+        added: Name of what was added to the entry, or empty.
     """
 
     position: str
     value: int | float
     expected: str
     limit: int
+    added: str = ""
 
     def fields(self, check: Check) -> dict[str, Any]:
         """What a message template may read."""
@@ -181,7 +183,9 @@ def in_words(statement: Statement, breach: Breach, scope: Scope) -> Found:
     limit = breach.limit
     upper = check.kind == "less_than" or (check.kind == "within" and breach.value > limit)
     limit += upper
-    return Found(position, breach.value, _expected(statement, breach, scope, limit), limit)
+    plus = statement.clause.plus
+    added = plus if plus is not None and scope[plus] is not None else ""
+    return Found(position, breach.value, _expected(statement, breach, scope, limit), limit, added)
 
 
 def _expected(statement: Statement, breach: Breach, scope: Scope, limit: int) -> str:
@@ -228,5 +232,4 @@ def default_text(statement: Statement, found: Found) -> str:
             f"sequence {found.position} has {found.value} rows in {name} and {found.limit} in {other}: "
             "empty on one side only"
         )
-    plus = f" + {statement.clause.plus}" if statement.clause.plus is not None else ""
-    return f"{name}{plus} is {found.value}, expected {found.expected}"
+    return f"{name}{f' + {found.added}' if found.added else ''} is {found.value}, expected {found.expected}"
