@@ -330,12 +330,12 @@ def test_offsets_beyond_31_bits(path):
     free, _ = torch.cuda.mem_get_info()
     if free < 14 << 30:
         pytest.skip("needs 14 GiB")
-    cache = torch.zeros(3, 700_000, 8, 128, dtype=torch.bfloat16, device=CUDA)[1:]
-    # Row 2 begins behind 2 ** 30 elements, and its last slots behind 2 ** 31 bytes of offset.
+    # The last slots of the second row lie behind 2 ** 31 elements.
+    cache = torch.zeros(2, 1_100_000, 8, 128, dtype=torch.bfloat16, device=CUDA)
     tail = draw(1, 200, 8, 128)
     cache[1, -200:] = tail
     q = draw(1, 1, 16, 128, seed=2)
-    arguments = {"q": q, "cache_seqlens": ints(700_000), "cache_leftpad": ints(699_800), "cache_batch_idx": ints(1)}
+    arguments = {"q": q, "cache_seqlens": ints(1_100_000), "cache_leftpad": ints(1_099_800), "cache_batch_idx": ints(1)}
     got = launch_kvcache(**arguments, k_cache=cache, v_cache=cache, return_softmax_lse=True, path=path)
     wanted = naive_kvcache(q.double(), tail.double(), tail.double(), return_softmax_lse=True)
     compare(got, wanted, torch.bfloat16)
