@@ -132,6 +132,22 @@ def test_guards_accept_valid_calls(name: str):
             assert guard(**{n: values[n] for n in guard.__code__.co_varnames[: guard.__code__.co_argcount]}), record
 
 
+@pytest.mark.parametrize(
+    ("slug", "code"),
+    [
+        ("k-and-v-together", "(k is None) == (v is None)"),
+        ("append-needs-cache-seqlens", "k is None or cache_seqlens is not None"),
+        (
+            "has-no-effect-alone",
+            "(rotary_seqlens is None or rotary_cos is not None) and (cu_seqlens_k_new is None or k is not None)",
+        ),
+    ],
+)
+def test_groups_of_arguments_are_assertions_too(slug: str, code: str):
+    (record,) = (r for r in RECORDS if r["slug"] == slug)
+    assert record["validationCode"] == code
+
+
 def test_items_of_a_list_are_joined_lines():
     assert items("- one\n  and more\n- two\n") == ["one and more", "two"]
 

@@ -1,11 +1,14 @@
 """Calls of several kinds for ``tensorpact verify``, the numbers in them, and ways in which they go wrong."""
 
+import inspect
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from .naive import naive_kvcache
 
 Mistake = Callable[[dict[str, Any]], None]
 Call = dict[str, Any]
@@ -250,6 +253,11 @@ def mistakes(name: str) -> Sequence[Mistake]:
         _setting(scheduler_metadata=_ints(4)),
         _setting(only_qv=True),
         _setting(v_cache=None),
+        _instead(_packed, max_seqlen_q=None),
+        _instead(_rotating, **_new(_BATCH, 15)),
+        _instead(_rotating, rotary_cos=_floats(19, 12), rotary_sin=_floats(19, 12)),
+        _instead(_appending_packed, only_qv=True, k=None, v=None, cu_seqlens_k_new=None),
+        _in_place_of_the_queries,
         _setting(k=None, v=None),
         _setting(attention_chunk=2, cache_seqlens=1),
         _setting(rotary_seqlens=_ints(_BATCH)),
@@ -262,6 +270,23 @@ def _setting(**changed: Any) -> Mistake:
         arguments.update(changed)
 
     return mistake
+
+
+def _instead(make: Callable[[], Call], **changed: Any) -> Mistake:
+    """Another call with a mistake in it, whatever the call was: groups of arguments come and go together."""
+    defaults = {n: p.default for n, p in inspect.signature(naive_kvcache).parameters.items()}
+
+    def mistake(arguments: Call) -> None:
+        for name, value in {**defaults, **make(), **changed}.items():
+            floating = isinstance(value, Tensor) and value.is_floating_point()
+            arguments[name] = value.bfloat16() if floating else value
+
+    return mistake
+
+
+def _in_place_of_the_queries(arguments: Call) -> None:
+    _instead(_decoding, v_cache=_floats(_BATCH, 11, _KV_HEADS, _DIM))(arguments)
+    arguments["out"] = arguments["q"]
 
 
 def _widening(dim: str, width: int) -> Mistake:
