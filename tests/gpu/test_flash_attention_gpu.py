@@ -310,8 +310,9 @@ def test_one_length_and_no_length(path):
 
 
 def test_what_does_not_exist_is_hidden(path):
-    arguments = cache_call(4, 1, 256, 8, 2, 128, page=64, lengths=ints(256, 256, 300, 120))
+    arguments = cache_call(4, 1, 256, 8, 2, 128, page=64)
     arguments |= {name: draw(*arguments[name].shape, seed=3) for name in CACHES}
+    arguments["cache_seqlens"] = ints(256, 256, 300, 120)
     arguments["page_table"][0, 1] = -1
     arguments["page_table"][1, 0] = 1 << 20
     cached(path, arguments, splits=(1, 2))
