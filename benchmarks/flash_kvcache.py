@@ -94,6 +94,7 @@ HOPPER_CUTS = {
         (16, 128, 8, 3, 1),
     ],
     (512, 16): [(16, 64, 4, 1, 2), (16, 64, 4, 2, 1), (16, 64, 4, 3, 1), (16, 64, 8, 2, 1), (16, 64, 8, 3, 1)],
+    (512, 128): [(64, 64, 8, 2, 1), (64, 64, 8, 1, 1)],
 }
 PORTABLE_CUTS = {
     (128, 4): [
@@ -112,6 +113,7 @@ PORTABLE_CUTS = {
     (128, 8192): [(128, 64, 8, 3, 1), (128, 64, 8, 2, 1), (128, 128, 8, 2, 1), (64, 64, 4, 3, 2), (128, 64, 4, 3, 1)],
 }
 SPLITS = {1: (16, 33, 66), 16: (1, 3, 4), 64: (2, 3), 128: (2, 3)}
+SWEPT_PAGE = 64
 ROUNDS = 5
 ERROR_LIMIT = 1e-2
 
@@ -163,7 +165,7 @@ class Inputs:
             arguments["k_cache"] = k
             if shape.queries == 1:
                 size = (shape.batch, columns * shape.page, shape.key_heads)
-                contiguous = k[table].reshape(*size, shape.dim), v[table].reshape(*size, shape.value_dim)
+                contiguous = tuple(x[table].reshape(*size, x.shape[3])[:, : shape.length] for x in (k, v))
         slots = table[:, :, None] * shape.page + torch.arange(shape.page, device="cuda", dtype=torch.int32)
         return cls(shape, arguments, contiguous, slots.reshape(-1).int())
 
@@ -220,10 +222,9 @@ def candidates_for(shape, options):
     """List what to time for one shape; the launcher's own choice comes first."""
     rows = shape.queries * shape.heads // shape.key_heads
     cuts = shape.value_dim, rows
-    hopper = HOPPER_CUTS.get(cuts, []) if shape.page >= 8 else []
     found = [Candidate("ours"), Candidate("portable")]
-    if options.sweep:
-        found += [Candidate("hopper", cut) for cut in hopper]
+    if options.sweep and shape.page == SWEPT_PAGE:
+        found += [Candidate("hopper", cut) for cut in HOPPER_CUTS.get(cuts, [])]
         found += [Candidate("portable", cut) for cut in PORTABLE_CUTS.get(cuts, [])]
         found += [Candidate("ours", None, splits) for splits in SPLITS.get(shape.batch, ())]
     if options.peers and shape.queries == 1:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="session")
 def results():
-    return interpreted.run(SCRIPT)
+    return interpreted.run(SCRIPT, timeout=900)
 
 
 @pytest.mark.parametrize("name", interpreted.case_names(SCRIPT))

@@ -18,7 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, load_tile
 from tensorpact_kernels.flash_attention.device import with_sink
-from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, seen_by
+from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, rotated, seen_by
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
 LOG2_E = gl.constexpr(1.4426950408889634)
@@ -33,6 +33,7 @@ COUNTS = [
     "capacity",
     "num_rows",
     "num_pages",
+    "table_rows",
     "left",
     "right",
     "chunk",
@@ -48,6 +49,7 @@ VECTORS = [
     "leftpad_ptr",
     "batch_idx_ptr",
     "cu_new_ptr",
+    "rotary_base_ptr",
     "page_table_ptr",
     "sinks_ptr",
     "lse_ptr",
@@ -111,12 +113,30 @@ def share_of(
 
 @no_type_check
 @gluon.jit
-def load_queries(tile, q_ptr, rows, stride_dim, is_query, DIM: gl.constexpr, LAYOUT: gl.constexpr):
-    """Copy query rows to shared memory, with zeros for the rows and columns that are not there."""
+def load_queries(
+    tile,
+    q_ptr,
+    rows,
+    stride_dim,
+    is_query,
+    turns,
+    DIM: gl.constexpr,
+    ROTARY_DIM: gl.constexpr,
+    INTERLEAVED: gl.constexpr,
+    LAYOUT: gl.constexpr,
+):
+    """Copy query rows to shared memory, rotated, with zeros for the rows and columns that are not there."""
     dims = gl.arange(0, tile.shape[1], layout=gl.SliceLayout(0, LAYOUT))
     pointers = gl.expand_dims(q_ptr + rows, 1) + gl.expand_dims(dims.to(gl.int64) * stride_dim, 0)
     mask = gl.expand_dims(is_query, 1) & gl.expand_dims(dims < DIM, 0)
-    tile.store(gl.load(pointers, mask=mask, other=0.0))
+    q = gl.load(pointers, mask=mask, other=0.0)
+    if ROTARY_DIM > 0:
+        cos_ptr, sin_ptr, cos_stride, sin_stride, position, table_rows = turns
+        q = rotated(
+            q, pointers, mask, stride_dim, cos_ptr, sin_ptr, cos_stride, sin_stride, position, table_rows, dims,
+            ROTARY_DIM, INTERLEAVED,
+        )  # fmt: skip
+    tile.store(q)
 
 
 @no_type_check
@@ -193,6 +213,9 @@ def hopper_decode_kernel(
     batch_idx_ptr,
     page_table_ptr,
     cu_new_ptr,
+    cos_ptr,
+    sin_ptr,
+    rotary_base_ptr,
     scale_in,
     scale_out,
     max_q,
@@ -203,6 +226,7 @@ def hopper_decode_kernel(
     capacity,
     num_rows,
     num_pages,
+    table_rows,
     left,
     right,
     chunk,
@@ -224,6 +248,8 @@ def hopper_decode_kernel(
     out_stride_dim,
     page_table_stride_row,
     page_table_stride_page,
+    cos_stride,
+    sin_stride,
     HEADS: gl.constexpr,
     GROUP: gl.constexpr,
     HEAD_DIM: gl.constexpr,
@@ -234,6 +260,9 @@ def hopper_decode_kernel(
     RIGHT: gl.constexpr,
     CHUNKED: gl.constexpr,
     SOFTCAP: gl.constexpr,
+    ROTARY_DIM: gl.constexpr,
+    INTERLEAVED: gl.constexpr,
+    COUNTS_UP: gl.constexpr,
     SPLIT: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -307,10 +336,18 @@ def hopper_decode_kernel(
     wide_head = copy_head.to(gl.int64)
     if KEYS:
         q_rows = sequence * q_stride_batch + (first_q + copy_token) * q_stride_token + wide_head * q_stride_head
-        load_queries(q_tile, q_ptr, q_rows, q_stride_dim, is_query, HEAD_DIM, COPY)
+        position = gl.zeros_like(copy_token) + cached
+        if rotary_base_ptr is not None:
+            position = gl.zeros_like(copy_token) + gl.load(rotary_base_ptr + sequence)
+        if COUNTS_UP:
+            position += copy_token
+        turns = (q_ptr, q_ptr, cos_stride, sin_stride, position, table_rows)
+        if ROTARY_DIM > 0:
+            turns = (cos_ptr, sin_ptr, cos_stride, sin_stride, position, table_rows)
+        load_queries(q_tile, q_ptr, q_rows, q_stride_dim, is_query, turns, HEAD_DIM, ROTARY_DIM, INTERLEAVED, COPY)
     if VALUE_QUERIES:
         qv_rows = sequence * qv_stride_batch + (first_q + copy_token) * qv_stride_token + wide_head * qv_stride_head
-        load_queries(qv_tile, qv_ptr, qv_rows, qv_stride_dim, is_query, VALUE_DIM, COPY)
+        load_queries(qv_tile, qv_ptr, qv_rows, qv_stride_dim, is_query, (), VALUE_DIM, 0, False, COPY)
     fence_async_shared()
     barrier()
 

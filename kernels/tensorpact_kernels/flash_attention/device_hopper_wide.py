@@ -50,6 +50,9 @@ def hopper_wide_decode_kernel(
     batch_idx_ptr,
     page_table_ptr,
     cu_new_ptr,
+    cos_ptr,
+    sin_ptr,
+    rotary_base_ptr,
     scale_in,
     scale_out,
     max_q,
@@ -60,6 +63,7 @@ def hopper_wide_decode_kernel(
     capacity,
     num_rows,
     num_pages,
+    table_rows,
     left,
     right,
     chunk,
@@ -81,6 +85,8 @@ def hopper_wide_decode_kernel(
     out_stride_dim,
     page_table_stride_row,
     page_table_stride_page,
+    cos_stride,
+    sin_stride,
     HEADS: gl.constexpr,
     GROUP: gl.constexpr,
     HEAD_DIM: gl.constexpr,
@@ -91,6 +97,9 @@ def hopper_wide_decode_kernel(
     RIGHT: gl.constexpr,
     CHUNKED: gl.constexpr,
     SOFTCAP: gl.constexpr,
+    ROTARY_DIM: gl.constexpr,
+    INTERLEAVED: gl.constexpr,
+    COUNTS_UP: gl.constexpr,
     SPLIT: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -166,10 +175,18 @@ def hopper_wide_decode_kernel(
     wide_head = copy_head.to(gl.int64)
     if KEYS:
         q_rows = sequence * q_stride_batch + (first_q + copy_token) * q_stride_token + wide_head * q_stride_head
-        load_queries(q_tile, q_ptr, q_rows, q_stride_dim, is_query, HEAD_DIM, COPY)
+        position = gl.zeros_like(copy_token) + cached
+        if rotary_base_ptr is not None:
+            position = gl.zeros_like(copy_token) + gl.load(rotary_base_ptr + sequence)
+        if COUNTS_UP:
+            position += copy_token
+        turns = (q_ptr, q_ptr, cos_stride, sin_stride, position, table_rows)
+        if ROTARY_DIM > 0:
+            turns = (cos_ptr, sin_ptr, cos_stride, sin_stride, position, table_rows)
+        load_queries(q_tile, q_ptr, q_rows, q_stride_dim, is_query, turns, HEAD_DIM, ROTARY_DIM, INTERLEAVED, COPY)
     if VALUE_QUERIES:
         qv_rows = sequence * qv_stride_batch + (first_q + copy_token) * qv_stride_token + wide_head * qv_stride_head
-        load_queries(qv_tile, qv_ptr, qv_rows, qv_stride_dim, is_query, VALUE_DIM, COPY)
+        load_queries(qv_tile, qv_ptr, qv_rows, qv_stride_dim, is_query, (), VALUE_DIM, 0, False, COPY)
     fence_async_shared()
     barrier()
 

@@ -17,6 +17,7 @@ from tensorpact_kernels.flash_attention.launch_attend import (
     lse_strides,
     merge,
     partials,
+    rotary_base,
     scales,
     shares,
     strides,
@@ -86,10 +87,10 @@ def runs(tensor: Tensor) -> bool:
 
 
 def applies(call: Call) -> bool:
-    """Whether the Hopper kernel can run this call.
+    """Whether the Hopper kernels can run this call.
 
-    It is for decode without rotary embedding. Its copy unit wants 16-byte pieces and strides, pages that are a power
-    of two, and torch.compile cannot trace a Gluon kernel.
+    They are for decode. Their copy unit wants 16-byte pieces and strides, and pages that are a power of two;
+    torch.compile cannot trace a Gluon kernel.
 
     Args:
         call: What to attend to what.
@@ -101,7 +102,6 @@ def applies(call: Call) -> bool:
     caches = [keys.v] if queries.q is None or keys.k is None else [keys.k, keys.v]
     return (
         keys.cu_seqlens is None
-        and call.rotary is None
         and rows > 0
         and (rows <= MAX_ROWS if max(dims) <= _WIDE_COLUMNS else value_dim <= 512 and dims[1] <= 64)
         and (keys.page_table is None or (keys.page >= _MIN_PAGE and not keys.page & (keys.page - 1)))
@@ -135,6 +135,7 @@ def attend(call: Call, config: TileConfig | None = None) -> None:
     box = min(keys.page, cut.block_n) if keys.page_table is not None else cut.block_n
     v_desc = _described(keys.v, box)
     scale_in, scale_out = scales(call)
+    cos, sin = (None, None) if call.rotary is None else (call.rotary.cos, call.rotary.sin)
     wide = is_wide(rows, value_dim)
     kernel: Any = device_hopper_wide.hopper_wide_decode_kernel if wide else device_hopper.hopper_decode_kernel
     if blocks:
@@ -154,6 +155,9 @@ def attend(call: Call, config: TileConfig | None = None) -> None:
             keys.batch_idx,
             keys.page_table,
             keys.cu_new,
+            cos,
+            sin,
+            rotary_base(keys, call.rotary),
             scale_in,
             scale_out,
             queries.longest,
@@ -164,6 +168,7 @@ def attend(call: Call, config: TileConfig | None = None) -> None:
             keys.capacity,
             keys.rows,
             keys.v.shape[0],
+            0 if cos is None else cos.shape[0],
             max(mask.left, 0),
             max(mask.right, 0),
             max(mask.chunk, 1),
@@ -174,6 +179,8 @@ def attend(call: Call, config: TileConfig | None = None) -> None:
             *strides(queries.qv, packed=packed),
             *strides(call.out, packed=packed),
             *((0, 0) if keys.page_table is None else keys.page_table.stride()),
+            0 if cos is None else cos.stride(0),
+            0 if sin is None else sin.stride(0),
             HEADS=heads,
             GROUP=group,
             HEAD_DIM=head_dim,
@@ -184,6 +191,9 @@ def attend(call: Call, config: TileConfig | None = None) -> None:
             RIGHT=mask.right >= 0,
             CHUNKED=mask.chunk > 0,
             SOFTCAP=call.softcap > 0,
+            ROTARY_DIM=0 if call.rotary is None else call.rotary.dim,
+            INTERLEAVED=call.rotary is not None and call.rotary.interleaved,
+            COUNTS_UP=mask.hides,
             SPLIT=splits > 1,
             BLOCK_M=cut.block_m,
             BLOCK_N=cut.block_n,
