@@ -421,3 +421,28 @@ def test_meta_tensors_give_shapes(packed: bool):
     out, lse = flash_attn_varlen_func(q, k, v, ends, None, 3, 8, return_softmax_lse=True)
     assert (out.shape, out.is_meta) == ((*q.shape[:-1], VALUE_DIM), True)
     assert lse.shape == ((HEADS, 6) if packed else (2, HEADS, 3))
+
+
+def test_a_graph_is_not_broken():
+    """Checks are traced along, and a wrong call is told by the tracer in the documented words."""
+
+    def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    q, k, v = empty(3, 1, HEADS, DIM), empty(7, 4, KV_HEADS, DIM), empty(7, 4, KV_HEADS, VALUE_DIM)
+    given: dict[str, Any] = {
+        "page_table": empty(3, 5, dtype=torch.int32),
+        "cache_seqlens": empty(3, dtype=torch.int32),
+        "k": empty(3, 1, KV_HEADS, DIM),
+        "v": empty(3, 1, KV_HEADS, VALUE_DIM),
+        "rotary_cos": empty(40, 8),
+        "rotary_sin": empty(40, 8),
+        "window_size": (4, 0),
+        "causal": True,
+    }
+    decode = torch.compile(lambda q, **more: flash_attn_with_kvcache(q, k, v, **more), fullgraph=True, backend="eager")
+    assert decode(q, **given).shape == (3, 1, HEADS, VALUE_DIM)
+    with pytest.raises(
+        torch._dynamo.exc.Unsupported, match="ContractRuntimeError: batch_size must be equal to batch_s"
+    ):
+        decode(empty(2, 1, HEADS, DIM), **given)
