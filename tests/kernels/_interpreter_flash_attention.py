@@ -183,10 +183,8 @@ def appended_packed_to_rows():
 
 @case
 def chunks():
-    for causal in (False, True):
-        arguments = paged(8, 5, heads=2, queries=5) | {"cache_seqlens": ints(37, 5, 40)}
-        arguments |= {"cache_leftpad": ints(3, 0, 16), "attention_chunk": 9, "causal": causal}
-        cached(only_used(arguments), splits=(2,))
+    arguments = paged(8, 5, heads=2, queries=5) | {"cache_seqlens": ints(37, 5, 40)}
+    cached(only_used(arguments | {"cache_leftpad": ints(3, 0, 16), "attention_chunk": 9}))
 
 
 @case
@@ -231,10 +229,8 @@ def what_does_not_exist_is_hidden():
 @case
 def long_queries():
     # Two tiles of rows, and tiles of keys before, within and behind what every row of them sees.
-    for window, splits in (((-1, 0), 1), ((20, 3), 2)):
-        arguments = paged(16, 4, heads=2, queries=18) | {"cache_seqlens": ints(64, 18, 47), "window_size": window}
-        arguments |= {"cache_leftpad": ints(1, 17, 0)} if splits == 2 else {}
-        cached(only_used(arguments), splits=(splits,))
+    arguments = paged(16, 4, heads=2, queries=18) | {"cache_seqlens": ints(64, 18, 47), "window_size": (20, 3)}
+    cached(only_used(arguments | {"cache_leftpad": ints(1, 17, 0)}))
 
 
 def varlen(**changes):
