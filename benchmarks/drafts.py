@@ -130,9 +130,9 @@ TARGETS: tuple[str, ...] = (
     "flashinfer.mla._core:_check_dsv4_sparse_mla_inputs",
     "flashinfer.msa_ops.sparse_decode:msa_sparse_decode_attention",
 )
-MOVES = 50
+MOVES = 40
 #: Seconds of processor time for one function; drawing valid arguments of a contract can take for ever.
-LIMIT = 4
+LIMIT = 3
 SEED = 0
 
 

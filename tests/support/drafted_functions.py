@@ -1,6 +1,6 @@
 """Functions with hand-written checks, read by the tests of drafts; never contracted here."""
 # The checks are written as people write them.
-# ruff: noqa: RET506, SIM300, UP031, UP032, B904, TRY004, RUF013, PT018
+# ruff: noqa: RET506, SIM300, UP031, UP032, RUF013, PT018
 
 import math
 

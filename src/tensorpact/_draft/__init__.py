@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from ._checks import Reading
 from ._clauses import Item, Translator
 from ._conditions import Vocabulary
-from ._expressions import Logic, constant
+from ._logic import Logic
+from ._reading import Reading
 from ._source import DraftError, Source, locate
+from ._syntax import constant
 from ._tensors import arguments
 from ._write import Writer
 

@@ -5,7 +5,7 @@ import keyword
 from collections.abc import Iterable, Mapping, Sequence
 
 from ._conditions import Axis, Says, Vocabulary
-from ._expressions import constant
+from ._syntax import constant
 from ._tensors import Argument
 
 _FAMILIES = {

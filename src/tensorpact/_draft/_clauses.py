@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ._axes import Facts, shape_parts
-from ._checks import Check, Event, Unpacking
+from ._checks import Check, Event, Unpacking, not_none
 from ._conditions import Axis, Says, Vocabulary
-from ._expressions import Logic, UnreadableError, conjunction, constant, is_none_test, names_in, terms_of
+from ._logic import Logic, conjunction, terms_of
 from ._messages import Template, slug_of, template_of
+from ._syntax import UnreadableError, constant, is_none_test, names_in
 from ._tensors import Argument
 
 
@@ -362,14 +363,14 @@ class Translator:
     def _rule(self, item: Item, c: _Condition) -> None:
         rule: ast.expr = _Dims(self).visit(copy.deepcopy(c.holds))
         item.rule = rule
-        guards = [_not_none(n) for n in c.given] + list(c.guards)
+        guards = [not_none(n) for n in c.given] + list(c.guards)
         asked = {t[0] for n in (c.holds, *c.guards) for e in ast.walk(n) if (t := is_none_test(e)) is not None}
         read = names_in(rule)
         for name, argument in self.arguments.items():
             if name not in read or name in asked or name in c.given or not argument.optional:
                 continue
             if argument.tensor or argument.absent:
-                guards.insert(0, _not_none(name))
+                guards.insert(0, not_none(name))
         item.when = conjunction(guards) if guards else None
 
 
@@ -388,10 +389,6 @@ class _Dims(ast.NodeTransformer):
             if settled and not self.of.arguments[axis.tensor].optional and facts.authority(axis) == facts.at(axis):
                 return ast.Name(dim, ast.Load())
         return self.generic_visit(node)
-
-
-def _not_none(name: str) -> ast.expr:
-    return ast.Compare(ast.Name(name, ast.Load()), [ast.IsNot()], [ast.Constant(None)])
 
 
 def _merged(members: list[Member], order: Mapping[str, int]) -> list[Member]:

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ._expressions import constant, is_none_test
+from ._syntax import constant, is_none_test
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,9 @@ class Vocabulary:
 
         names: list[str] = []
         for written in nodes:
-            named = isinstance(written, ast.Name) and written.id in self.constants
-            node = self.constants[written.id] if named else written
+            node = written
+            if isinstance(written, ast.Name) and written.id in self.constants:
+                node = self.constants[written.id]
             if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch"):
                 return None
             dtype = getattr(torch, node.attr, None)

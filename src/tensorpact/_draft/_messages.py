@@ -7,7 +7,7 @@ import string
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ._expressions import UnreadableError, names_in, words
+from ._syntax import UnreadableError, names_in, words
 
 _SLUG = 48
 _DULL = words(

@@ -4,7 +4,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ._expressions import constant, is_none_test, words
+from ._syntax import constant, is_none_test, words
 
 _TELLING = words("shape ndim stride is_contiguous is_cuda numel dim size contiguous element_size data_ptr view reshape")
 #: Names that a hint may read without an import of the module that it was written in.

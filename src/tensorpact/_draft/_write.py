@@ -10,8 +10,8 @@ import libcst as cst
 
 from ._axes import Facts
 from ._clauses import Error, Item, Member
-from ._expressions import names_in
 from ._source import Source
+from ._syntax import names_in
 from ._tensors import Argument
 
 WIDTH = 120

@@ -3,192 +3,46 @@
 import ast
 import builtins
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
-
-def words(text: str) -> frozenset[str]:
-    """The words of a text, as a set."""
-    return frozenset(text.split())
-
+from ._logic import Logic, flat_bool
+from ._loops import arguments_of, laid_out, unrolled
+from ._syntax import Filled, Unknown, UnreadableError, Value, constant, is_none_test, plain_elements, words
 
 #: Attributes of a tensor that need none of its data.
 METADATA = words(
     "shape ndim dtype device is_cuda is_cpu is_meta is_sparse layout requires_grad itemsize nbytes is_quantized "
     "is_nested"
 )
+
+
 #: Methods of a tensor that need none of its data.
 _METHODS = words(
     "stride is_contiguous element_size numel is_floating_point is_complex data_ptr get_device storage_offset is_signed"
 )
+
+
 #: What hands back a tensor of the same sizes, dtype and device.
 _SAME = frozenset({"contiguous", "detach", "clone"})
+
+
 _KEPT_BY_SAME = frozenset(["shape", "ndim", "dtype", "device", "is_cuda", "is_cpu", "is_meta", "numel"])
+
+
 _PLAIN_METHODS = words(
     "lower upper strip lstrip rstrip startswith endswith split partition replace removeprefix removesuffix format "
     "join get keys values items index count isdigit bit_length is_integer"
 )
+
+
 _BUILTINS = words(
     "len int float bool str repr type isinstance issubclass min max abs tuple list set frozenset sorted all any "
     "sum range zip enumerate getattr hasattr callable round divmod math map"
 )
+
+
 _TORCH_PLAIN = frozenset({"is_tensor", "is_floating_point", "is_complex", "numel"})
-_INVERSE: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-    ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
-}  # fmt: skip
-_ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-
-
-class UnreadableError(Exception):
-    """An expression depends on more than arguments and metadata; the text says on what."""
-
-
-class Unknown:
-    """The value of a local that cannot be written over the parameters."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-
-class Filled:
-    """A parameter that is replaced where it is None: what is checked of it concerns callers that gave it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-Value = ast.expr | Unknown | Filled
-
-
-def same(a: ast.AST, b: ast.AST) -> bool:
-    """Whether two expressions are written alike."""
-    return ast.dump(a) == ast.dump(b)
-
-
-def names_in(node: ast.AST) -> set[str]:
-    """Names that an expression reads, those of its own comprehensions left out."""
-    bound = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    bound |= {a.arg for n in ast.walk(node) if isinstance(n, ast.Lambda) for a in n.args.args}
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - bound
-
-
-def is_none_test(node: ast.AST) -> tuple[str, bool] | None:
-    """The name and whether it must be None, of ``x is None`` and ``x is not None``."""
-    if (
-        isinstance(node, ast.Compare)
-        and len(node.ops) == 1
-        and isinstance(node.left, ast.Name)
-        and isinstance(node.comparators[0], ast.Constant)
-        and node.comparators[0].value is None
-        and isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.Eq, ast.NotEq))
-    ):
-        return node.left.id, isinstance(node.ops[0], (ast.Is, ast.Eq))
-    return None
-
-
-def constant(node: ast.AST) -> Any:
-    """The value of a literal, a negative number included; ``...`` for everything else."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        value = node.operand.value
-        return -value if isinstance(value, (int, float)) else ...
-    return ...
-
-
-def conjunction(terms: Iterable[ast.expr]) -> ast.expr:
-    """All of them."""
-    found = [t for t in terms if not (isinstance(t, ast.Constant) and t.value is True)]
-    if not found:
-        return ast.Constant(True)
-    return found[0] if len(found) == 1 else ast.BoolOp(ast.And(), found)
-
-
-def terms_of(node: ast.expr) -> list[ast.expr]:
-    """What has to hold together: the operands of ``and``, chains of comparisons taken apart."""
-    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-        return [t for v in node.values for t in terms_of(v)]
-    if isinstance(node, ast.Compare) and len(node.ops) > 1:
-        sides = [node.left, *node.comparators]
-        return [ast.Compare(a, [op], [b]) for a, op, b in zip(sides, node.ops, sides[1:], strict=False)]
-    if isinstance(node, ast.Constant) and node.value is True:
-        return []
-    return [node]
-
-
-class Logic:
-    """Negation that stays exact: an order is turned round only between whole numbers, since NaN is in no order.
-
-    Args:
-        whole: Names of arguments that are whole numbers.
-    """
-
-    def __init__(self, whole: Iterable[str]) -> None:
-        self.whole = frozenset(whole)
-
-    def negate(self, node: ast.expr) -> ast.expr:
-        """The opposite, with ``not`` moved inwards."""
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return self.tidy(node.operand)
-        if isinstance(node, ast.BoolOp):
-            op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-            return _flat_bool(op, [self.negate(v) for v in node.values])
-        if isinstance(node, ast.Constant):
-            return ast.Constant(not node.value)
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            op = node.ops[0]
-            if not isinstance(op, _ORDER) or (self.is_whole(node.left) and self.is_whole(node.comparators[0])):
-                return ast.Compare(node.left, [_INVERSE[type(op)]()], node.comparators)
-        if isinstance(node, ast.Compare) and len(node.ops) > 1:
-            return _flat_bool(ast.Or(), [self.negate(t) for t in terms_of(node)])
-        return ast.UnaryOp(ast.Not(), node)
-
-    def tidy(self, node: ast.expr) -> ast.expr:
-        """The same, with ``not`` moved inwards."""
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return self.negate(node.operand)
-        if isinstance(node, ast.BoolOp):
-            return _flat_bool(node.op, [self.tidy(v) for v in node.values])
-        return node
-
-    def is_whole(self, node: ast.expr) -> bool:
-        """Whether an expression is an int whatever the arguments are."""
-        if isinstance(node, ast.Constant):
-            return type(node.value) is int
-        if isinstance(node, ast.Name):
-            return node.id in self.whole
-        if isinstance(node, ast.BinOp):
-            plain = isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod))
-            return plain and self.is_whole(node.left) and self.is_whole(node.right)
-        if isinstance(node, ast.UnaryOp):
-            return isinstance(node.op, ast.USub) and self.is_whole(node.operand)
-        if isinstance(node, ast.Attribute):
-            return node.attr in ("ndim", "itemsize", "nbytes")
-        if isinstance(node, ast.Subscript):
-            return (
-                isinstance(node.value, ast.Attribute) and node.value.attr == "shape" and constant(node.slice) is not ...
-            )
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            return name in ("numel", "stride", "element_size", "len", "data_ptr")
-        return False
-
-
-def _flat_bool(op: ast.boolop, values: list[ast.expr]) -> ast.expr:
-    """A BoolOp whose operands of its own kind are merged, and whose constants are gone."""
-    found: list[ast.expr] = []
-    for value in values:
-        if isinstance(value, ast.BoolOp) and type(value.op) is type(op):
-            found += value.values
-        elif isinstance(value, ast.Constant) and isinstance(value.value, bool):
-            if value.value is isinstance(op, ast.Or):
-                return value
-        else:
-            found.append(value)
-    if not found:
-        return ast.Constant(isinstance(op, ast.And))
-    return found[0] if len(found) == 1 else ast.BoolOp(op, found)
 
 
 class Resolver(ast.NodeTransformer):
@@ -265,7 +119,7 @@ class Resolver(ast.NodeTransformer):
         value, index = cast(ast.expr, self.visit(node.value)), cast(ast.expr, self.visit(node.slice))
         if self.is_tensor(value):
             raise UnreadableError("indexes a tensor")
-        inside = _plain_elements(value)
+        inside = plain_elements(value)
         if inside is not None and isinstance(place := constant(index), int) and -len(inside) <= place < len(inside):
             return inside[place]
         if (place := constant(index)) is not ...:
@@ -293,7 +147,7 @@ class Resolver(ast.NodeTransformer):
         if isinstance(func, ast.Name) and func.id in ("all", "any") and len(node.args) == 1 and not node.keywords:
             expanded = self._expand(node.args[0])
             if expanded is not None:
-                return _flat_bool(ast.And() if func.id == "all" else ast.Or(), expanded)
+                return flat_bool(ast.And() if func.id == "all" else ast.Or(), expanded)
         if (
             isinstance(func, ast.Attribute)
             and func.attr
@@ -414,17 +268,17 @@ class Resolver(ast.NodeTransformer):
             inner = Resolver({**self.values, **row}, self.tensors, self.local | frozenset(row), self.functions)
             wanted = inner.visit(copy.deepcopy(node.elt))
             unless = [Logic(()).negate(inner.visit(copy.deepcopy(test))) for test in part.ifs]
-            found.append(_flat_bool(ast.Or(), [*unless, wanted]) if unless else wanted)
+            found.append(flat_bool(ast.Or(), [*unless, wanted]) if unless else wanted)
             self.given |= inner.given
         return found
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         left = cast(ast.expr, self.visit(node.left))
         sides = [cast(ast.expr, self.visit(c)) for c in node.comparators]
-        inside = _plain_elements(sides[0])
+        inside = plain_elements(sides[0])
         if isinstance(node.ops[0], (ast.In, ast.NotIn)) and constant(left) is None and inside is not None:
             tests: list[ast.expr] = [ast.Compare(e, [ast.Is()], [ast.Constant(None)]) for e in inside]
-            any_none = _flat_bool(ast.Or(), tests)
+            any_none = flat_bool(ast.Or(), tests)
             return any_none if isinstance(node.ops[0], ast.In) else Logic(()).negate(any_none)
         return ast.Compare(left, node.ops, sides)
 
@@ -466,7 +320,7 @@ class Resolver(ast.NodeTransformer):
 
     def _refuse_data(self, node: ast.expr) -> None:
         """A tensor may stand only where nothing looks into it."""
-        fine: set[int] = {id(e) for e in _laid_out(node)}
+        fine: set[int] = {id(e) for e in laid_out(node)}
         for n in ast.walk(node):
             if isinstance(n, ast.Attribute):
                 fine.add(id(n.value))
@@ -497,101 +351,5 @@ def _reads_metadata(helper: ast.FunctionDef) -> bool:
     return not (spec.vararg or spec.kwarg) and all(id(n) in fine for n in reads)
 
 
-def _laid_out(node: ast.expr) -> Iterable[ast.expr]:
-    """What a display lists, those inside it and calls of ``zip`` and the like included: a loop takes it apart."""
-    if isinstance(node, ast.Call) and (
-        (isinstance(node.func, ast.Name) and node.func.id in ("zip", "enumerate"))
-        or (isinstance(node.func, ast.Attribute) and node.func.attr == "items")
-    ):
-        inside = [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
-    elif isinstance(node, (ast.Tuple, ast.List)):
-        inside = node.elts
-    elif isinstance(node, ast.Dict):
-        inside = [*(k for k in node.keys if k is not None), *node.values]
-    else:
-        return
-    yield from inside
-    for each in inside:
-        yield from _laid_out(each)
-
-
-def _plain_elements(node: ast.expr) -> list[ast.expr] | None:
-    """What a tuple or list lists; None for anything else, and where a star hides some of it."""
-    if isinstance(node, (ast.Tuple, ast.List)) and not any(isinstance(e, ast.Starred) for e in node.elts):
-        return node.elts
-    return None
-
-
 def _number(value: int) -> ast.expr:
     return ast.UnaryOp(ast.USub(), ast.Constant(-value))
-
-
-def arguments_of(helper: ast.FunctionDef, call: ast.Call) -> dict[str, Value] | None:
-    """Parameter to argument of a call written out; None where a star hides it."""
-    spec = helper.args
-    names = [a.arg for a in (*spec.posonlyargs, *spec.args)]
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
-        return None
-    if spec.vararg or spec.kwarg or len(call.args) > len(names):
-        return None
-    values: dict[str, Value] = dict(zip(names[len(names) - len(spec.defaults) :], spec.defaults, strict=True))
-    values |= {a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None}
-    values |= dict(zip(names, call.args, strict=False))
-    values |= {k.arg: k.value for k in call.keywords if k.arg is not None}
-    wanted = {*names, *(a.arg for a in spec.kwonlyargs)}
-    return values if wanted == set(values) else None
-
-
-def unrolled(target: ast.expr, over: ast.expr) -> list[dict[str, Value]] | None:
-    """What a loop binds in each round, where what it runs over is written out; None elsewhere."""
-    rows = _rows(over)
-    if rows is None:
-        return None
-    found: list[dict[str, Value]] = []
-    for row in rows:
-        bound = match(target, row)
-        if bound is None:
-            return None
-        found.append(bound)
-    return found
-
-
-def _rows(over: ast.expr) -> list[ast.expr] | None:
-    if isinstance(over, (ast.Tuple, ast.List)) and not any(isinstance(e, ast.Starred) for e in over.elts):
-        return list(over.elts)
-    if isinstance(over, ast.Dict) and all(k is not None for k in over.keys):
-        return [k for k in over.keys if k is not None]
-    if not isinstance(over, ast.Call):
-        return None
-    if isinstance(over.func, ast.Name) and over.func.id in ("zip", "enumerate") and over.args:
-        columns = [_rows(a) for a in over.args]
-        if any(c is None for c in columns):
-            return None
-        lists = [c for c in columns if c is not None]
-        if over.func.id == "enumerate":
-            lists = [[ast.Constant(i) for i in range(len(lists[0]))], lists[0]]
-        return [ast.Tuple(list(row), ast.Load()) for row in zip(*lists, strict=False)]
-    if isinstance(over.func, ast.Attribute) and over.func.attr == "items" and isinstance(over.func.value, ast.Dict):
-        pairs = zip(over.func.value.keys, over.func.value.values, strict=True)
-        return [ast.Tuple([k, v], ast.Load()) for k, v in pairs if k is not None]
-    if isinstance(over.func, ast.Name) and over.func.id == "range" and len(over.args) == 1:
-        count = constant(over.args[0])
-        return [ast.Constant(i) for i in range(count)] if isinstance(count, int) and count <= 8 else None
-    return None
-
-
-def match(target: ast.expr, value: ast.expr) -> dict[str, Value] | None:
-    """What an assignment of a written-out value binds; None where the sides do not line up."""
-    if isinstance(target, ast.Name):
-        return {target.id: value}
-    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-        if len(target.elts) != len(value.elts) or any(isinstance(e, ast.Starred) for e in (*target.elts, *value.elts)):
-            return None
-        found: dict[str, Value] = {}
-        for part, inner in zip(target.elts, value.elts, strict=True):
-            bound = match(part, inner)
-            if bound is None:
-                return None
-            found |= bound
-        return found
-    return None
