@@ -167,6 +167,27 @@ class TestMutate:
         assert len(report.entries[0].trials) == 17
         assert report.entries[0].calls > 0
 
+    def test_what_takes_two_changes_at_once(self) -> None:
+        @contract(
+            Contract(
+                "strict",
+                clauses=[
+                    layout("x", error=documented("strict")),
+                    same_dtype("y", "z", error=documented("inputs")),
+                    same_dtype("x", "y", "z", error=documented("all")),
+                ],
+            )
+        )
+        def strict(
+            x: Annotated[Float[Tensor, "N D"], DenseLast(strict=True)], y: Float[Tensor, " N"], z: Float[Tensor, " N"]
+        ) -> None: ...
+
+        fates = {key: trial.fate for key, trial in trials(strict).items()}
+        assert fates[0, "x: DenseLast(strict=False) for DenseLast(strict=True)"] == "noticed"
+        assert fates[2, "without x"] == "noticed"
+        # Of y and z, each has the dtype of the other by then.
+        assert [key for key, fate in fates.items() if fate == "redundant"] == [(2, "without y"), (2, "without z")]
+
     def test_a_clause_that_another_one_covers_is_redundant(self) -> None:
         first, again = documented("head-dim"), documented("again")
         found = trials(attention(same_dim("D", "q", "k", error=first), same_dim("D", "k", "q", error=again)))

@@ -10,7 +10,7 @@ import torch
 from tensorpact._annotations import Parameter
 from tensorpact._dims import DimKind
 from tensorpact._terms import Step, flat
-from tensorpact.clauses import SameDevice, SameDtype
+from tensorpact.clauses import Layout, SameDevice, SameDtype
 from tensorpact.constraints import NamedAxes
 
 from ._drafts import Case, Draft, Move, plan_at
@@ -110,8 +110,17 @@ def wrong_moves(space: Space, scalars: dict[str, Scalar], case: Case) -> list[Mo
 
 
 def joint_moves(step: Step, plans: Mapping[str, Any]) -> Iterator[tuple[Move, ...]]:
-    """Of tensors that have to agree, all but one changed alike: where other clauses bind some of them together."""
+    """Changes that only tell together.
+
+    Of tensors that have to agree, all but one change alike: other clauses may bind some of them together. And a last
+    axis of one element gets a stride, which only a strict ``DenseLast`` minds.
+    """
     for clause in flat(step.clause):
+        if isinstance(clause, Layout):
+            for name in clause.names:
+                plan = plan_at(dict(plans), name)
+                if isinstance(plan, TensorPlan) and plan.shape:
+                    yield Move("axis", name, (-1, 1)), Move("layout", name, "step")
         if not isinstance(clause, (SameDtype, SameDevice)):
             continue
         given = [n for n in clause.names if isinstance(plan_at(dict(plans), n), TensorPlan)]

@@ -120,7 +120,6 @@ class Suite:
         for base in self.bases:
             for move in base.about(*about):
                 yield base.draft.moved(move)
-        for base in self.bases:
             for moves in joint_moves(step, base.plans):
                 yield base.draft.moved(*moves)
         for base in self.bases[:3]:
