@@ -113,9 +113,11 @@ GUARDED = [r for r in RECORDS if r["typeGuard"]]
 def test_most_clauses_can_be_asserted_beforehand():
     # Rules of methods read their object, which no expression over arguments stands for.
     methods = {f["entryPoint"] for f in FORMS if "." in f["target"].partition(":")[2]}
-    functions = [r for r in RECORDS if r["entryPoint"] not in methods]
+    # An overlay stands for a function of another package; the default export has no form of it to read a rule from.
+    own = [r for r in RECORDS if r["entryPoint"] in {f["entryPoint"] for f in FORMS}]
+    functions = [r for r in own if r["entryPoint"] not in methods]
     assert sum(r in GUARDED for r in functions) > len(functions) * 2 // 3
-    assert len(GUARDED) > len(RECORDS) // 2
+    assert len(GUARDED) > len(own) // 2
 
 
 @pytest.mark.parametrize("name", sorted({r["entryPoint"] for r in GUARDED}))
