@@ -114,11 +114,13 @@ GUARDED = [r for r in RECORDS if r["typeGuard"]]
 def test_most_clauses_can_be_asserted_beforehand():
     # Rules of methods read their object, which no expression over arguments stands for.
     methods = {f["entryPoint"] for f in FORMS if "." in f["target"].partition(":")[2]}
+    # An overlay stands for a function of another package; the default export has no form of it to read a rule from.
+    own = [r for r in RECORDS if r["entryPoint"] in {f["entryPoint"] for f in FORMS}]
     # Numbers inside tensors are nothing to assert beforehand: the assertion would read them.
     numbers = {c["error"] for f in FORMS for c in f["clauses"] if c["kind"] == "values"}
-    functions = [r for r in RECORDS if r["entryPoint"] not in methods and r["slug"] not in numbers]
+    functions = [r for r in own if r["entryPoint"] not in methods and r["slug"] not in numbers]
     assert sum(r in GUARDED for r in functions) > len(functions) * 2 // 3
-    assert len(GUARDED) > len(RECORDS) // 2
+    assert len(GUARDED) > len(own) // 2
 
 
 @pytest.mark.parametrize("name", sorted({r["entryPoint"] for r in GUARDED}))
