@@ -136,7 +136,7 @@ def test_modes_tell_what_is_looked_at_again():
     modes = {m["mode"]: m for m in form_of("fused_recurrent_kda_replayssm_decode")["modes"]}
     by_place = {c["place"]: c for c in form_of("fused_recurrent_kda_replayssm_decode")["clauses"]}
     skipped = set(by_place) - {None} - set(modes["compiled, traced"]["clauses"])
-    assert {by_place[n]["kind"] for n in skipped} == {"no_overlap"}
+    assert {by_place[n]["kind"] for n in skipped} == {"no_overlap", "values"}
     again = {by_place[n]["error"] for n in modes["compiled, a signature met before"]["clauses"]}
     # A global, scalars and addresses are not in a signature; sizes and dtypes are.
     assert {"ring-too-long", "scale-not-finite", "out-overlaps"} <= again
