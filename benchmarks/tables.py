@@ -455,6 +455,8 @@ def torch_op() -> str | None:
         for name, text in words.items()
     ]
     return line + table(head, rows)
+
+
 def drafts() -> str | None:
     """Return how many checks of real functions are translated, and how many calls raise the same."""
     report = figures("drafts")

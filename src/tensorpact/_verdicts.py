@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ._fitting import has_no_sizes
 from ._terms import Obligation
@@ -45,7 +45,7 @@ Status = Broken | Unknown | None
 
 def class_text(value: Any) -> str:
     """The name of a value's class; numpy's scalars with the name of their package, since one is called ``bool``."""
-    kind: type[Any] = type(value)
+    kind = cast("type[Any]", type(value))
     package = kind.__module__.partition(".")[0]
     return f"numpy.{kind.__name__}" if package == "numpy" else kind.__name__
 

@@ -87,9 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from . import _accept
     from ._drafts import resolve
     from ._draw import Drawer
-    from ._hooks import factory_of
     from ._space import Space
     from ._targets import Target, find
+    from .hooks import factory_of
 
     target = find([options.target])[0]
     if not isinstance(target, Target):
