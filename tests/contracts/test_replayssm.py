@@ -404,30 +404,6 @@ HOLES: list[tuple[str, Change, DocumentedError, str]] = [
         documented.INDICES_DTYPE,
         "`ssm_state_indices` must be int32 or int64 (got torch.float32).",
     ),
-    (
-        "2",
-        lambda x: {"ssm_state_indices": ints(5, 1)},
-        documented.SLOT_RANGE,
-        "`ssm_state_indices[0]` is 5, but the pool has 5 slots; a negative slot is padding.",
-    ),
-    (
-        "3",
-        lambda x: {"ssm_state_indices": ints(1, 1)},
-        documented.SLOT_REPEATED,
-        "`ssm_state_indices[1]` is 1, as in a row before it; two rows would write one slot at once.",
-    ),
-    (
-        "4",
-        lambda x: {"write_pos": ints(0, -1)},
-        documented.WRITE_POS_RANGE,
-        "`write_pos[1]` is -1, but a ring of 4 tokens is written at 0 to 3.",
-    ),
-    (
-        "5",
-        lambda x: {"write_pos": ints(4, 0)},
-        documented.WRITE_POS_RANGE,
-        "`write_pos[0]` is 4, but a ring of 4 tokens is written at 0 to 3.",
-    ),
     ("14-nan", lambda x: {"scale": math.nan}, documented.SCALE, "`scale` must be finite (got nan)."),
     ("14-no-float", lambda x: {"scale": 10**400}, documented.SCALE, f"`scale` must be finite (got {10**400})."),
     ("14-infinite", lambda x: {"scale": -math.inf}, documented.SCALE, "`scale` must be finite (got -inf)."),
@@ -492,6 +468,30 @@ HOLES: list[tuple[str, Change, DocumentedError, str]] = [
         lambda x: {"force_flush": _carved(x["g_cache"], ints(2))},
         documented.POOL_OVERLAP,
         POOLS + "force_flush.",
+    ),
+    (
+        "2",
+        lambda x: {"ssm_state_indices": torch.tensor([5, 1])},
+        documented.SLOT_RANGE,
+        "`ssm_state_indices[0]` is 5, but the pool has 5 slots; a negative slot is padding.",
+    ),
+    (
+        "3",
+        lambda x: {"ssm_state_indices": torch.tensor([1, 1])},
+        documented.SLOT_REPEATED,
+        "`ssm_state_indices[1]` is 1, as in a row before it; two rows would write one slot at once.",
+    ),
+    (
+        "4",
+        lambda x: {"write_pos": torch.tensor([0, -1], dtype=torch.int32)},
+        documented.WRITE_POS_RANGE,
+        "`write_pos[1]` is -1, but a ring of 4 tokens is written at 0 to 3.",
+    ),
+    (
+        "5",
+        lambda x: {"write_pos": torch.tensor([4, 0], dtype=torch.int32)},
+        documented.WRITE_POS_RANGE,
+        "`write_pos[0]` is 4, but a ring of 4 tokens is written at 0 to 3.",
     ),
 ]
 

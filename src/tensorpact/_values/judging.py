@@ -69,7 +69,7 @@ def looked_at(row: Row, reads: tuple[str, ...]) -> Breach | None:
     """The first entry that breaks a check, where its numbers are at hand or may be waited for."""
     if not is_at_hand(row, reads) and not may_wait():
         return None
-    if any(isinstance(p, Tensor) for p in row.parts()) and not has_data(row):
+    if any(isinstance(p, Tensor) for p in row.parts()) and not has_data(row, wrapped=True):
         return None
     try:
         return first_breach(row)

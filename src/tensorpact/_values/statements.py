@@ -155,12 +155,17 @@ def is_at_hand(row: Row, reads: tuple[str, ...]) -> bool:
     return all(not isinstance(p, Tensor) or p.is_cpu or p.device.type in reads for p in row.parts())
 
 
-def has_data(row: Row) -> bool:
-    """Whether there are numbers at all: none in a meta tensor, nor while something traces."""
+def has_data(row: Row, wrapped: bool = False) -> bool:
+    """Whether there are numbers at all: none in a meta tensor, nor while something traces.
+
+    Args:
+        row: The check.
+        wrapped: Whether a tensor may be another's business, which raises where it has no numbers to hand out.
+    """
     depth: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", int)  # pyright: ignore[reportPrivateUsage]
     if torch.compiler.is_compiling() or depth():
         return False
-    return not any(isinstance(p, Tensor) and (p.is_meta or _is_hollow(p)) for p in row.parts())
+    return not any(isinstance(p, Tensor) and (p.is_meta or (not wrapped and _is_hollow(p))) for p in row.parts())
 
 
 def _is_hollow(tensor: Any) -> bool:
