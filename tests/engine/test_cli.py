@@ -48,7 +48,7 @@ def test_verify_prints_what_is_wrong_with_code_and_ends_with_1():
 def test_verify_says_why_something_is_skipped():
     result = run("verify", "bad_contracts:unknown_hint")
     assert result.exit_code == 0
-    assert "lint, accept, reject, agree: skipped, state has the hint" in result.output
+    assert "lint, accept, reject, agree: skipped, bad_contracts.unknown_hint: state has the hint" in result.output
 
 
 def test_json_has_stable_keys():

@@ -51,8 +51,8 @@ def test_a_witness_of_values_says_them_in_its_code(error):
             exec(witness.code(), {})
 
 
-def test_values_are_written_only_where_rules_read_them():
-    assert testing.witness(sparse_attn_v4_paged_prefill, "indptr-length").case.fill is None
+def test_values_are_written_only_where_rules_read_them(bad):
+    assert testing.witness(bad.right, bad.WIDTH).case.fill is None
     case = testing.witness(fused_infer_attention_varlen, "cu-seqlens-order").case
     assert case.fill is not None
     assert len(case.mistakes) == 1

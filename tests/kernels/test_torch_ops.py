@@ -18,7 +18,9 @@ each_case = pytest.mark.parametrize(("name", "make", "more"), CASES.values(), id
 
 def test_every_entry_function_is_an_operator():
     exported = {n for n in tensorpact_kernels.__all__ if inspect.isfunction(getattr(tensorpact_kernels, n))}
-    assert {n for n in exported if not n.startswith("helion_")} == set(torch_ops.__all__)
+    # They hand back `out` where it is given and a new tensor where not, which no schema can say.
+    either = {"flash_attn_with_kvcache", "flash_attn_varlen_func"}
+    assert {n for n in exported if not n.startswith("helion_")} == set(torch_ops.__all__) | either
 
 
 @each_case

@@ -82,6 +82,9 @@ def _module_file(name: str) -> Path:
 
 def _module_name(path: Path) -> str:
     path = path.resolve()
+    for name, module in list(sys.modules.items()):
+        if name != "__main__" and (getattr(module, "__file__", None) or "") == str(path):
+            return name
     parts = [] if path.stem == "__init__" else [path.stem]
     folder = path.parent
     while (folder / "__init__.py").is_file():

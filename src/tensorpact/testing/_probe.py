@@ -139,7 +139,11 @@ def snapshot(arguments: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     kept: dict[str, tuple[Any, ...]] = {}
     for name, value in arguments.items():
         if isinstance(value, torch.Tensor):
-            data = None if value.is_meta else value.detach().clone()
+            try:
+                data = None if value.is_meta else value.detach().clone()
+            except NotImplementedError:
+                # Some dtypes have no kernel to copy them with.
+                data = None
             kept[name] = (tuple(value.shape), tuple(value.stride()), value.dtype, value.data_ptr(), data)
     return kept
 
