@@ -85,3 +85,24 @@ def test_a_missing_key_is_seen():
     form = {**FORMS["tensorpact_kernels:sparse_attn_v4_paged_prefill"]}
     del form["unseen"]
     assert list(faults(form, PUBLISHED)) == ["$: unseen is missing"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("checks", 0, "lower"), [0]),
+        (("checks", 0, "upper"), True),
+        (("checks", 0, "check"), None),
+        (("active",), "kv_indptr_prefix"),
+        (("active",), {"entries": "slots", "of": "kv_indptr_prefix", "per": 1}),
+        (("padding",), "positive"),
+        (("plus",), 1),
+    ],
+)
+def test_a_clause_on_values_that_does_not_fit_is_seen(path: tuple[Any, ...], value: Any):
+    form = json.loads(json.dumps(FORMS["tensorpact_kernels:sparse_attn_v4_paged_prefill"]))
+    inner = next(c for c in form["clauses"] if c["kind"] == "values")
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    assert list(faults(form, PUBLISHED)) != []
