@@ -8,6 +8,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from tensorpact._values.judging import may_wait
+
 
 def holds_ints(host: Any) -> bool:
     """Whether a host copy is a plain sequence of integers; every entry is looked at.
@@ -43,21 +45,16 @@ def fits_float(number: float) -> bool:
     return -sys.float_info.max <= number <= sys.float_info.max
 
 
-def host_values(tensor: Tensor, host: Any = None) -> Sequence[int] | None:
+def host_values(tensor: Tensor) -> Sequence[int] | None:
     """The numbers of an integer vector, or None where they may not be read.
 
-    They come from the host copy if one is given, else from the tensor if it is in host memory. A CUDA tensor is not
-    read: the host would wait for the device. That of an NPU is, since its operator takes boundaries from the host, so
-    that the call waits for them in any case.
+    A CUDA tensor is read under ``tensorpact.value_checks("sync")`` alone: the host waits for the device. That of an NPU
+    is, since its operator takes boundaries from the host, so that the call waits for them in any case.
 
     Args:
         tensor: Vector of integers.
-        host: Its host copy, or None.
     """
-    if host is not None:
-        # Entries may be numpy's, which compute in their own width.
-        return [int(entry) for entry in host]
-    if torch.compiler.is_compiling() or not (tensor.is_cpu or tensor.device.type == "npu"):
+    if torch.compiler.is_compiling() or not (tensor.is_cpu or tensor.device.type == "npu" or may_wait()):
         return None
     try:
         return cast("list[int]", tensor.tolist())

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tensorpact import Contract, DocumentedError
+from tensorpact._values.judging import may_wait
 from tensorpact.clauses import (
     Clause,
     any_of,
@@ -109,8 +110,8 @@ TOO_MANY_TOKENS = DocumentedError(
 
 
 def _agrees(tensor: Tensor, host: Sequence[int] | None) -> bool:
-    # A copy saves the wait for a device, so only a tensor in host memory is compared with it.
-    entries = host_values(tensor) if host is not None and tensor.is_cpu else None
+    # A copy saves the wait for a device, so a tensor in device memory is compared where calls wait in any case.
+    entries = host_values(tensor) if host is not None and (tensor.is_cpu or may_wait()) else None
     return host is None or entries is None or list(host) == list(entries)
 
 

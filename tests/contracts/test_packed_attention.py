@@ -370,3 +370,15 @@ def test_a_raising_call_changes_nothing(attend: Call):
         {"cu_seqlens_q": ends, "cu_seqlens_q_host": host},
     )
     assert (host, ends.tolist()) == ([0, 3, 8], [0, 3, 7])
+
+
+def test_a_copy_is_compared_with_device_memory_where_calls_wait_for_it(monkeypatch: pytest.MonkeyPatch):
+    # What a CUDA tensor says of itself: it is in no host memory, and can be waited for.
+    monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda self: False))
+    rule: Any = next(c for c in documented.PACKED_ATTENTION.clauses if c.error is documented.HOST_DIFFERS)
+    tensor = ints(0, 3, 7)
+    with tensorpact.value_checks("off"):
+        assert rule.rule(tensor, (0, 2, 7))
+    with tensorpact.value_checks("sync"):
+        assert not rule.rule(tensor, (0, 2, 7))
+        assert rule.rule(tensor, (0, 3, 7))

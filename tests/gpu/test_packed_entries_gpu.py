@@ -89,3 +89,11 @@ def test_several_streams(entry, arguments):
     torch.cuda.synchronize()
     for out in outs:
         check(entry, out, arguments)
+
+
+def test_a_copy_is_compared_where_calls_wait(entry, arguments):
+    last = arguments["cu_seqlens_q"].tolist()
+    stale = [0, *(n - (n == last[1]) for n in last[1:])]
+    assert entry(**arguments, cu_seqlens_q_host=last) is not None
+    with tensorpact.value_checks("sync"), pytest.raises(ValueError, match="its host copy hold different boundaries"):
+        entry(**arguments, cu_seqlens_q_host=stale)
