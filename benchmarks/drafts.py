@@ -358,7 +358,7 @@ def measure(made: Draft) -> dict[str, Any]:
     counts: collections.Counter[str] = collections.Counter()
     fired: set[int] = set()
     differs: list[str] = []
-    keywords = suite.space.keywords
+    keywords = frozenset(name for name, mark in suite.space.marks.items() if mark == f"{name}=")
     rest = {
         p.name: () if p.kind is p.kind.VAR_POSITIONAL else {}
         for p in suite.space.parameters
