@@ -1,4 +1,4 @@
-"""Numbers inside boundary vectors, where reading them costs nothing: the place of clauses on values."""
+"""What the rules of several contracts ask of numbers: host copies, floats, and vectors that may be read."""
 
 import sys
 from collections.abc import Sequence
