@@ -15,7 +15,7 @@ _ROW, _CELL = 34.0, 26.0
 #: Width that a stacked picture keeps its relations and its legend to: a column of text on a phone.
 _NARROW = 354.0
 #: Width that a relation has at least, however long the names of dims are.
-_LEAST = 150.0
+_LEAST = 138.0
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _GROUPS = {"same_device": "one device", "same_dtype": "one dtype", "no_overlap": "apart"}
 

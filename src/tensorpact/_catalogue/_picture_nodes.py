@@ -1,5 +1,6 @@
 """The relations of a picture: which there are, what they say, and the room that each takes."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ class Node:
         aside = 16 + (PLACE if self.place else 0)
         self.lines, self.below = [self.label], [self.under] if self.under else []
         if room is not None:
-            self.lines = textwrap.wrap(self.label, max(8, int((room - aside) / MONO)))
+            self.lines = _wrapped(self.label, max(8, int((room - aside) / MONO)))
             self.below = textwrap.wrap(self.under, max(8, int(room / SANS)))
         self.width = max(map(len, self.lines)) * MONO + aside
 
@@ -58,6 +59,21 @@ class Node:
     def step(self) -> float:
         """From the top of the box to that of the next."""
         return self.tall + UNDER * len(self.below) + GAP - NODE
+
+
+def _wrapped(label: str, most: int) -> list[str]:
+    """Lines of at most so many characters; a word that is longer breaks behind a sign or an underscore where it can."""
+    words: list[str] = []
+    for word in label.split():
+        pieces = re.findall(r"[^(\[_.,]*[(\[_.,]+|[^(\[_.,]+", word) if len(word) > most else [word]
+        words += [part for piece in pieces for part in textwrap.wrap(piece, most)]
+        words[-1] += " "
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1]) + len(word.rstrip()) > most:
+            lines.append("")
+        lines[-1] += word
+    return [line.rstrip() for line in lines]
 
 
 def nodes(form: Form, dims: Mapping[str, Form], scalars: Mapping[str, Form]) -> Iterator[Node]:
