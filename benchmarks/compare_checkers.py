@@ -3,8 +3,8 @@
     python benchmarks/compare_checkers.py [--out FILE] [--python torchtyping=/path/to/another/bin/python]
 
 Install the checkers into an environment of their own, beside this package; one that cannot be imported is skipped and
-the reason recorded. Each runs in a process of its own, in turns with hand-written checks, since absolute times of a
-shared processor say little. The signature is that of a paged decode call, seven tensors and a float, with shapes and
+the reason recorded. Each runs in a process of its own, in turns with hand-written checks, since absolute times differ
+from run to run. The signature is that of a paged decode call, seven tensors and a float, with shapes and
 dtypes alone; a checker that cannot say a dtype checks shapes.
 """
 

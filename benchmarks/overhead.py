@@ -1,6 +1,6 @@
 """Cost of checking one call: no check, by hand, stock jaxtyping + beartype, tensorpact, and the floor.
 
-All of it in one run and printed as ratios, since absolute times of a shared CPU say little:
+All of it in one run and printed as ratios, since absolute times differ from run to run:
 
     python benchmarks/overhead.py [--out FILE] [--only NAME] [--device cuda]
 

@@ -408,6 +408,7 @@ def comparison() -> str | None:
             [
                 label,
                 f"{row['microseconds']:.1f}",
+                f"{row['microseconds'] / row['by_hand']:.1f}",
                 f"{row['by_hand']:.2f} ± {row['by_hand'] * row['spread']:.2f}",
                 outcome(row["bf16"]),
                 outcome(faults["shape"]),
@@ -419,11 +420,12 @@ def comparison() -> str | None:
         fates.append(
             [label, *(outcome(row[w]) for w in ("fullgraph", "compiled", "compiled_fault")), "yes" if same else "no"]
         )
-    head = ["checker", "µs", "÷ by hand", "bf16", "wrong size", "wrong dtype", "None", "a wrong size names"]
+    costs_of = ["µs", "by hand, µs", "÷ by hand"]
+    head = ["checker", *costs_of, "bf16", "wrong size", "wrong dtype", "None", "a wrong size names"]
     compiled = ["checker", "fullgraph, valid", "default, valid", "default, wrong size", "same as eager"]
     return (
         line
-        + table(head, costs, words=8)
+        + table(head, costs, words=9)
         + "\n"
         + table(compiled, fates, words=5)
         + ("\nNot measured:\n\n" + "".join(missing) if missing else "")
@@ -436,7 +438,7 @@ def torch_op() -> str | None:
     if report is None:
         return None
     versions = report["versions"]
-    line = f"Shared CPU, Python {report['python']}, torch {versions['torch']}, {report['date'][:10]}; the least of "
+    line = f"2-core CPU, Python {report['python']}, torch {versions['torch']}, {report['date'][:10]}; the least of "
     line += f"{report['rounds']} turns of {report['calls_a_round']} calls.\n\n"
     words = {
         "plain": "the undecorated function",

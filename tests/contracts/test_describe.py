@@ -21,7 +21,7 @@ from tensorpact._catalogue._sources import rule_form, rule_place
 from tensorpact._catalogue._svg import DARK, LIGHT
 from tensorpact._catalogue._targets import entries
 from tensorpact._entry import Entry, entry_of
-from tensorpact.clauses import let, no_overlap, require
+from tensorpact.clauses import at_least, let, no_overlap, require, values
 from tensorpact.cli import app
 from tensorpact.constraints import Aligned, DenseInner, OnDevice
 from tensorpact_contracts.sparse_prefill import SPARSE_PREFILL
@@ -143,6 +143,29 @@ def test_modes_tell_what_is_looked_at_again():
     assert not again & {"k-cache-must-have-shape-slots-h-l-k", "bf16-beside-fp16", "head-config"}
     assert modes["off"]["clauses"] == []
     assert [name for name, m in modes.items() if m["returns"]] == ["beartype"]
+
+
+def test_modes_tell_which_numbers_in_device_memory_are_looked_at():
+    form = form_of("fused_infer_attention_varlen")
+    modes = {m["mode"]: m for m in form["modes"]}
+    numbers = [modes[f"numbers in device memory, {mode}"] for mode in ("off", "sync", "async")]
+    said = [c["place"] for c in form["clauses"] if c["kind"] == "values" or (c["kind"] == "any_of" and c["error"])]
+    assert numbers[0]["clauses"] == []
+    assert numbers[1]["clauses"] == numbers[2]["clauses"] != []
+    assert {c["place"] for c in form["clauses"] if c["kind"] == "values"} <= set(numbers[1]["clauses"]) <= set(said)
+    assert all("on npu they are read in every call" in m["says"] for m in numbers)
+    assert all("a copy on the host is looked at instead" in m["says"] for m in numbers)
+    assert modes["compiled"]["says"].endswith("numbers in device memory as TENSORPACT_VALUES says")
+
+
+def test_a_contract_without_clauses_on_numbers_says_nothing_of_them():
+    @contract(Contract("f", clauses=[no_overlap("x", "y"), values("n", at_least(0))]))
+    def f(x: Float[Tensor, " k"], y: Float[Tensor, " k"], n: int):
+        """One."""
+
+    form = describe(entry_of(f))  # type: ignore[arg-type]
+    assert len(form["modes"]) == 5
+    assert not any("TENSORPACT_VALUES" in m["says"] for m in form["modes"])
 
 
 def about(form: Form, kind: str) -> list[list[str]]:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from typer.testing import CliRunner
 
-from tensorpact._catalogue import describe, load
+from tensorpact._catalogue import describe, load, picture
 from tensorpact._catalogue._markdown import cell, code
 from tensorpact._catalogue._site import MANIFEST, page_name, site
 from tensorpact._catalogue._targets import entries
@@ -82,6 +82,33 @@ def test_a_stacked_picture_is_whole(form: dict[str, Any], scheme: str, source: P
     ]
     for (x, y, w, h), (a, b, c, d) in itertools.combinations(boxes, 2):
         assert x + w <= a + 0.2 or a + c <= x + 0.2 or y + h <= b + 0.2 or b + d <= y + 0.2
+
+
+@each_form
+def test_the_relations_of_a_stacked_picture_fit_a_phone(form: dict[str, Any], source: Path):
+    root = ET.parse(source / f"entry-points/{page_name(form)}-light.svg").getroot()
+    texts = [t for t in root.iter(f"{SVG}text") if t.text]
+    labels: list[str] = []
+    for r in root.iter(f"{SVG}rect"):
+        says = r.find(f"{SVG}title")
+        # Cells have no round corners, dims quite round ones.
+        if r.attrib.get("rx") != "4" or says is None:
+            continue
+        x, y, width, height = (float(r.attrib[k]) for k in ("x", "y", "width", "height"))
+        inside = [
+            t
+            for t in texts
+            if y < float(t.attrib["y"]) < y + height
+            and float(t.attrib["x"]) >= x + 8
+            and t.attrib["class"] == "mono ink"
+        ]
+        # 390 pixels less the margins of the page and the frame.
+        assert x + width <= 356
+        assert all(float(t.attrib["x"]) + 7.3 * len(t.text or "") <= x + width for t in inside)
+        assert re.sub(r"\s", "", "".join(t.text or "" for t in inside)) == re.sub(r"\s", "", says.text or "")
+        labels.append(says.text or "")
+    wide = ET.fromstring(picture(form)).iter(f"{SVG}rect")
+    assert labels == [r.findtext(f"{SVG}title") for r in wide if r.attrib.get("rx") == "4"]
 
 
 @each_record

@@ -1,4 +1,4 @@
-"""What is checked when, and what a contract cannot see, both read off the contract itself."""
+"""What a contract cannot see, read off the contract itself."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -8,65 +8,9 @@ import torch
 
 from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._dims import DimKind
-from tensorpact._entry import Entry
-from tensorpact._guard.memory import reads_only_attributes, repeats
+from tensorpact._guard.memory import reads_only_attributes
 from tensorpact._terms import Terms, flat
-from tensorpact._values.clauses import Values
 from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Require, Rule, lambda_parameters
-
-
-def modes(entry: Entry) -> list[dict[str, Any]]:
-    """What each enforcement mode looks at, clauses by their place in firing order."""
-    terms = entry.terms
-    places = _places(terms.contract.clauses)
-    anew = repeats(entry.built.plan)
-    # Of one tensor alone only strides are asked, which a tracer knows.
-    tracing = [
-        places[i]
-        for i, c in enumerate(terms.contract.clauses)
-        if any((isinstance(m, NoOverlap) and len(m.names) > 1) or _reads_memory(m, terms) for m in flat(c))
-    ]
-    addresses = sorted(
-        p.name
-        for p in terms.tensors
-        if any(type(c).__name__ == "Aligned" for c in (p.tensor.constraints if p.tensor is not None else ()))
-    )
-    again = [] if anew is None else sorted({places[i] for i, _, _ in anew})
-    total = len(places)
-    return [
-        _mode("compiled", "every call: types, shapes, dtypes, devices, strides and all clauses", range(1, total + 1)),
-        _mode(
-            "compiled, a signature met before",
-            "no signature of this function is remembered: as every call"
-            if anew is None
-            else "shapes, dtypes, devices and strides compared at once; types of scalars, and these clauses, anew",
-            range(1, total + 1) if anew is None else again,
-        ),
-        _mode(
-            "compiled, traced",
-            "once a trace, as plain conditions on metadata"
-            + (f"; alignment of {', '.join(addresses)} is not looked at" if addresses else ""),
-            [n for n in range(1, total + 1) if n not in tracing],
-        ),
-        _mode("beartype", "every call: stock jaxtyping and beartype, then all clauses", range(1, total + 1), True),
-        _mode("off", "nothing", ()),
-    ]
-
-
-def _reads_memory(clause: Clause, terms: Terms) -> bool:
-    """Whether a clause looks into tensors alone: a copy on the host and an int are known while tracing too."""
-    return isinstance(clause, Values) and all(
-        terms.parameters[n].tensor is not None and f"{n}_host" not in terms.parameters for n in clause.names
-    )
-
-
-def _mode(name: str, says: str, clauses: Iterable[int], returns: bool = False) -> dict[str, Any]:
-    return {"mode": name, "says": says, "clauses": list(clauses), "returns": returns}
-
-
-def _places(clauses: tuple[Clause, ...]) -> dict[int, int]:
-    statements = (i for i, c in enumerate(clauses) if not isinstance(c, Let))
-    return {i: n for n, i in enumerate(statements, 1)}
 
 
 def unseen(terms: Terms) -> list[dict[str, Any]]:

@@ -17,10 +17,11 @@ from tensorpact._wording import axis_text
 from tensorpact.clauses import AnyOf, Clause, Let, Require, SameDim, Shape
 from tensorpact.constraints import Constraint, OnDevice, OneOf, SameDtype
 
-from ._blind import modes, unseen
+from ._blind import unseen
 from ._records import record_id
 from ._sources import rule_form
 from ._values import values_form
+from ._when import modes
 
 SCHEMA = "tensorpact.contract"
 SCHEMA_VERSION = 1

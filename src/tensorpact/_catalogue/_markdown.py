@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ._when import DEVICE_NUMBERS
+
 Form = Mapping[str, Any]
 #: Dtypes that are named one by one, where their author named a family.
 _FEW = 2
@@ -173,6 +175,8 @@ def _mode_row(mode: Form, form: Form) -> Iterable[str]:
 def _returns(mode: Form) -> str:
     if mode["returns"]:
         return "checked"
+    if mode["mode"].startswith(DEVICE_NUMBERS):
+        return "as above"
     return "not checked" if mode["mode"] == "off" else "on request"
 
 

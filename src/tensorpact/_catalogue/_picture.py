@@ -1,16 +1,21 @@
 """The picture of a contract: tensors as rows of cells, equal dims in one colour, relations joined to their dims."""
 
+import math
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ._markdown import dtype_text, rule_text
+from ._markdown import dtype_text
+from ._picture_nodes import GAP, LINE, NODE, PLACE, UNDER, Node, nodes
 from ._svg import MONO, SANS, across, around, box, circle, document, hue_count, shortened, text, upright
 
 Form = Mapping[str, Any]
-_ROW, _CELL, _NODE, _GAP = 34.0, 26.0, 26.0, 36.0
-_PLACE, _UNDER = 26.0, 12.0
+_ROW, _CELL = 34.0, 26.0
+#: Width that a stacked picture keeps its relations and its legend to: a column of text on a phone.
+_NARROW = 354.0
+#: Width that a relation has at least, however long the names of dims are.
+_LEAST = 138.0
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _GROUPS = {"same_device": "one device", "same_dtype": "one dtype", "no_overlap": "apart"}
 
@@ -26,28 +31,6 @@ def picture(form: Form, scheme: str = "auto", stacked: bool = False) -> str:
     return _Picture(form).draw(scheme, stacked)
 
 
-@dataclass(slots=True)
-class _Node:
-    """A derived dim or a relation.
-
-    Attributes:
-        label: What it says.
-        reads: Dims, helpers and arguments it is joined to.
-        name: What it derives.
-        place: Its place in firing order.
-        under: A second line.
-    """
-
-    label: str
-    reads: tuple[str, ...]
-    name: str = ""
-    place: str = ""
-    under: str = ""
-    x: float = 0.0
-    y: float = 0.0
-    width: float = field(default=0.0)
-
-
 class _Picture:
     def __init__(self, form: Form) -> None:
         self.form = form
@@ -55,7 +38,7 @@ class _Picture:
         self.tensors = [p for p in parameters if p["tensor"]]
         self.scalars = {p["name"]: p for p in parameters if not p["tensor"] and p["type"]}
         self.dims = {d["name"]: d for d in form["dims"]}
-        self.nodes = list(_nodes(form, self.dims, self.scalars))
+        self.nodes = list(nodes(form, self.dims, self.scalars))
         derived = {n.name for n in self.nodes if n.name}
         read = Counter(name for n in self.nodes for name in n.reads)
         said = Counter(n for p in self.tensors for f in p["tensor"]["forms"] for a in f["axes"] for n in a["dims"])
@@ -63,6 +46,8 @@ class _Picture:
         shared = [n for n in self.dims if said[n] and said[n] + read[n] + (n in derived) > 1]
         self.hues = {name: i % hue_count() for i, name in enumerate(shared)}
         self.pills = [n for n in (*self.dims, *self.scalars) if n not in derived and (said[n] or read[n])]
+        #: How far an edge between two relations goes around them.
+        self.reach = math.inf
         self.shapes: list[str] = []
         self.edges: list[str] = []
 
@@ -78,30 +63,33 @@ class _Picture:
         rows_end = lines_x + 18 * len(groups) + 20
         # In a column of text the glossary is near, so the dims go without what they mean.
         said = ["" if stacked else shortened(self._meaning(n), 52) for n in self.pills]
-        pill_x = 24.0 if stacked else rows_end + max((len(t) for t in said), default=0) * SANS + 12
+        pill_x = 10.0 if stacked else rows_end + max((len(t) for t in said), default=0) * SANS + 12
         pill_width = max((len(n) for n in self.pills), default=4) * MONO + 18
-        node_x = pill_x + pill_width + 110
+        node_x = pill_x + pill_width + (44 if stacked else 110)
+        self.reach = 24.0 if stacked else math.inf
         for node in self.nodes:
-            node.width = len(node.label) * MONO + 16 + (_PLACE if node.place else 0)
-        node_width = max((max(n.width, len(n.under) * SANS + 8) for n in self.nodes), default=0.0)
-        under = sum(bool(n.under) for n in self.nodes) * _UNDER
-        heights = (len(lines) * _ROW, len(self.pills) * _GAP, len(self.nodes) * _GAP + under)
+            node.lay_out(max(_NARROW - self.reach - node_x, _LEAST) if stacked else None)
+        node_width = max((max(n.width, *(len(b) * SANS + 8 for b in n.below), 0) for n in self.nodes), default=0.0)
+        heights = (len(lines) * _ROW, len(self.pills) * GAP, sum(n.step for n in self.nodes))
         # The band of dims and relations: its first line, and how high it is.
         band = top + heights[0] + 48 if stacked else top
         tall = max(heights[1:]) if stacked else max(heights)
-        said_below = self._legend() if stacked else [" ".join(self._legend())]
+        said_below = [" ".join(self._legend())]
+        if stacked:
+            said_below = [s for line in self._legend() for s in textwrap.wrap(line, int((_NARROW - 24) / SANS))]
         height = band + tall + 44 + 16 * (len(said_below) - 1)
         rows = self._rows(lines, 24 + names, left, left + cells + 16, top)
         self._groups(groups, rows, lines_x, top)
         places = self._pills(said, pill_x, pill_width, band + (tall - heights[1]) / 2)
         self._nodes(node_x, band + (tall - heights[2]) / 2, places, pill_x + pill_width)
-        end = max(rows_end, node_x + node_width + 90 if self.nodes else pill_x + pill_width + 24)
+        around_room = min(self.reach, 90)
+        end = max(rows_end, node_x + node_width + around_room if self.nodes else pill_x + pill_width + 24)
         titles = band - 20 if stacked else 30.0
         title = self.form["entryPoint"]
         self.shapes.append(text(24, 30, title, "title ink"))
         self.shapes.append(text(pill_x + pill_width, titles, "dims", "sans quiet", "end"))
         if self.nodes:
-            says = "derived dims and relations, numbered in firing order"
+            says = "derived dims, relations" if stacked else "derived dims and relations, numbered in firing order"
             self.shapes.append(text(node_x, titles, says, "sans quiet"))
         for n, line in enumerate(reversed(said_below)):
             self.shapes.append(text(24, height - 16 - 16 * n, line, "sans quiet"))
@@ -168,42 +156,47 @@ class _Picture:
     def _pills(self, said: list[str], x: float, width: float, top: float) -> dict[str, float]:
         places: dict[str, float] = {}
         for n, (name, meaning) in enumerate(zip(self.pills, said, strict=True)):
-            y = top + n * _GAP
+            y = top + n * GAP
             style = f"d{self.hues[name]}" if name in self.hues else "plain"
-            self.shapes.append(box(x, y, width, _NODE, style, self._meaning(name), radius=13))
+            self.shapes.append(box(x, y, width, NODE, style, self._meaning(name), radius=13))
             self.shapes.append(text(x + width / 2, y + 17, name, anchor="middle"))
             if meaning:
                 self.shapes.append(text(x - 10, y + 17, meaning, "sans quiet", "end"))
-            places[name] = y + _NODE / 2
+            places[name] = y + NODE / 2
         return places
 
     def _nodes(self, x: float, top: float, places: dict[str, float], pill_end: float) -> None:
-        made: dict[str, _Node] = {}
+        made: dict[str, Node] = {}
         y = top
         for node in self.nodes:
             node.x, node.y = x, y
-            y += _GAP + (_UNDER if node.under else 0)
-            middle = node.y + _NODE / 2
+            y += node.step
+            middle = node.y + node.tall / 2
             for name in node.reads:
                 if name in made:
                     source = made[name]
-                    reach = 18 + 7 * abs(node.y - source.y) / _GAP
+                    reach = min(18 + 7 * abs(node.y - source.y) / GAP, self.reach)
                     style = self._edge(name)
                     self.edges.append(
-                        around(source.x + source.width, source.y + _NODE / 2, x + node.width, middle, reach, style)
+                        around(
+                            source.x + source.width, source.y + source.tall / 2, x + node.width, middle, reach, style
+                        )
                     )
                 elif name in places:
                     self.edges.append(across(pill_end, places[name], x, middle, self._edge(name)))
-            self.shapes.append(box(x, node.y, node.width, _NODE, self._fill(node), node.label))
+            self.shapes.append(box(x, node.y, node.width, node.tall, self._fill(node), node.label))
             if node.place:
                 self.shapes.append(text(x + 26, node.y + 17, node.place, "sans quiet", "end"))
-            self.shapes.append(text(x + 8 + (_PLACE if node.place else 0), node.y + 17, node.label))
-            if node.under:
-                self.shapes.append(text(x + 8, node.y + _NODE + 11, node.under, "sans quiet"))
+            begin = x + 8 + (PLACE if node.place else 0)
+            self.shapes += [text(begin, node.y + 17 + LINE * n, line) for n, line in enumerate(node.lines)]
+            self.shapes += [
+                text(x + 8, node.y + node.tall + 11 + UNDER * n, line, "sans quiet")
+                for n, line in enumerate(node.below)
+            ]
             if node.name:
                 made[node.name] = node
 
-    def _fill(self, node: _Node) -> str:
+    def _fill(self, node: Node) -> str:
         """Style of a node: the colour of what it derives; an expression axis looks like its cell."""
         if node.name in self.hues:
             return f"d{self.hues[node.name]}"
@@ -241,49 +234,6 @@ class _Picture:
 
 def _width(axis: Form) -> float:
     return max(46.0, (len(axis["text"]) + axis["broadcast"]) * MONO + 16)
-
-
-def _nodes(form: Form, dims: Mapping[str, Form], scalars: Mapping[str, Form]) -> Iterator[_Node]:
-    expressions: dict[str, list[tuple[str, Form]]] = {}
-    for p in (p for q in form["parameters"] for p in (q, *q["items"]) if p["tensor"]):
-        for axis in (a for f in p["tensor"]["forms"] for a in f["axes"] if a["kind"] == "expression"):
-            expressions.setdefault(axis["text"], []).append((p["name"], axis))
-    for shown, places in expressions.items():
-        owners = ", ".join(dict.fromkeys(name for name, _ in places))
-        yield _Node(shown, tuple(places[0][1]["dims"]), under=shortened(f"an axis of {owners}", 60))
-    lets = {d["name"] for c in form["clauses"] for d in c.get("derives", ())}
-    known = set(dims) | lets | set(scalars)
-    used = _used(form, lets)
-    for clause in form["clauses"]:
-        if clause["kind"] == "let":
-            for d in clause["derives"]:
-                reads = tuple(n for n in d["rule"]["reads"] if n in known)
-                # A helper that only a message reads is no part of the picture.
-                if reads and d["name"] in used:
-                    meaning = (dims[d["name"]]["meaning"] or "") if d["name"] in dims else ""
-                    label = f"{d['name']} = {rule_text(d['rule'])}"
-                    yield _Node(shortened(label, 44), reads, d["name"], under=shortened(meaning, 60))
-            continue
-        for rule in _rules(clause):
-            reads = tuple(n for n in rule["reads"] if n in known)
-            if reads:
-                yield _Node(shortened(rule_text(rule), 44), reads, place=str(clause["place"]))
-
-
-def _used(form: Form, lets: Iterable[str]) -> set[str]:
-    read = {n for c in form["clauses"] for r in _rules(c) for n in r["reads"]}
-    read |= {n for c in form["clauses"] for d in c.get("derives", ()) for n in d["rule"]["reads"]}
-    axes = {
-        n for p in form["parameters"] if p["tensor"] for f in p["tensor"]["forms"] for a in f["axes"] for n in a["dims"]
-    }
-    return set(lets) & (read | axes)
-
-
-def _rules(clause: Form) -> Iterator[Form]:
-    if clause["kind"] == "require":
-        yield clause["rule"]
-    for member in clause.get("members", ()):
-        yield from _rules(member)
 
 
 def _groups(form: Form) -> Iterator[tuple[str, str, list[str]]]:
