@@ -574,6 +574,20 @@ def test_what_is_written_and_left_out_leaves_a_list_of_tensors(register: Registe
     assert op(W, True)[1].equal(W + 2)
 
 
+def test_what_fills_up_a_form_is_made_of_what_is_always_written(register: Register):
+    @contract(Contract("f", mutates=("k", "v")))
+    def f(
+        k: Float[Tensor, " n"] | None, v: Float[Tensor, " n"], both: bool = False
+    ) -> Float32[Tensor, " n"] | tuple[Float32[Tensor, " n"], Float32[Tensor, " n"]]:
+        return (v + 1.0, v + 2.0) if both else v + 1.0
+
+    op = register("f", f, form="both")
+    assert op.schema == "tensorpact_test::f(Tensor(a!)? k, Tensor(b!) v, bool both=False) -> (Tensor, Tensor)"
+    for device in ("cpu", "meta"):
+        first, second = op.overload(None, torch.ones(4, device=device))
+        assert (first.shape, second.shape, second.device) == ((4,), (0,), first.device)
+
+
 def test_an_argument_is_converted_behind_the_contract(register: Register):
     seen: list[Any] = []
 

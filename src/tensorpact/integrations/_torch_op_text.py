@@ -10,6 +10,7 @@ import torch
 from tensorpact import _guard
 from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._errors import ContractDefinitionError
+from tensorpact._guard import is_required
 from tensorpact._guard.writer import call_text, signature_text
 from tensorpact._terms import Terms
 from tensorpact.clauses import lambda_parameters
@@ -127,8 +128,10 @@ class Texts:
             lines.append(f"    return {p}flat({call})")
         elif self._results.padded:
             values |= {f"{p}flat": _flat, f"{p}pad": _padding(self._results.most)}
-            written = next(n for n in self._terms.contract.mutates if n in (x.name for x in self._handed))
-            lines.append(f"    return {p}pad({p}flat({call}), {written})")
+            written = [x for x in self._handed if x.name in self._terms.contract.mutates]
+            # One that is never None, if there is one, so that no tensor of another device is in a graph.
+            like = min(written, key=lambda x: not is_required(x))
+            lines.append(f"    return {p}pad({p}flat({call}), {like.name})")
         elif form.shape == "none":
             lines.append(f"    {call}")
         elif form.shape == "one":
