@@ -1,20 +1,27 @@
 """The entry points as operators of torch, in the namespace ``tensorpact``: importing this module registers them.
 
 Each is called as the entry point of the same name, and checks the same contract in front of the operator, of which a
-tracer sees one node. What decodes in place returns the tensors that it was handed, as the entry point does.
+tracer sees one node. What decodes in place returns the tensors that it was handed, as the entry point does. Those of
+flash attention make a new tensor in each call: an operator may not return ``out``, which is therefore refused here.
 """
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from tensorpact import torch_op
 
+from .flash_attention import entry as _flash
 from .packed_attention import entry as _packed
 from .replayssm import entry as _replayssm
 from .sparse_prefill import entry as _sparse
 
 __all__ = [
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
     "fused_infer_attention_varlen",
     "fused_infer_attention_varlen_causal",
     "fused_recurrent_kda_packed_decode",
@@ -63,4 +70,61 @@ fused_infer_attention_varlen_causal = torch_op(
     form="return_softmax_lse",
     dtypes=("q", torch.float32),
     types=_HOST,
+)
+
+
+# No schema has a type for a function, and none can say that `out` is returned where it is given. The contract allows
+# nothing but the default for the others.
+_ABSENT = ("q_descale", "k_descale", "v_descale", "score_mod", "aux_tensors", "ver", "out")
+
+
+def _lengths(
+    cache_seqlens: Tensor | int | None,
+    q: Tensor | None,
+    qv: Tensor | None,
+    v_cache: Tensor,
+    cu_seqlens_q: Tensor | None,
+) -> Tensor | None:
+    """Lengths of the rows, one of each sequence where the caller gave one number for all."""
+    if cache_seqlens is None or isinstance(cache_seqlens, Tensor):
+        return cache_seqlens
+    queries = qv if q is None else q
+    batch = cu_seqlens_q.shape[0] - 1 if cu_seqlens_q is not None else 0 if queries is None else queries.shape[0]
+    return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=v_cache.device)
+
+
+def _fake(function: Callable[..., Any], values: str) -> Callable[..., Any]:
+    """The results of an entry point on tensors without memory.
+
+    Args:
+        function: The entry point.
+        values: Its parameter that gives dtype, device and the last axis of the result.
+    """
+    names = tuple(inspect.signature(function).parameters)
+
+    def fake(*args: Any) -> Any:
+        given = dict(zip(names, args, strict=True))
+        queries = given["qv"] if given["q"] is None else given["q"]
+        packed, with_lse = given["cu_seqlens_q"] is not None, given["return_softmax_lse"]
+        return _flash.empty_results(queries, given[values], None, packed, with_lse)
+
+    return fake
+
+
+flash_attn_with_kvcache = torch_op(
+    "tensorpact::flash_attn_with_kvcache",
+    _flash.flash_attn_with_kvcache,
+    form="return_softmax_lse",
+    types={"cache_seqlens": "Tensor?", "window_size": tuple[int, int]},
+    without=(*_ABSENT, "scheduler_metadata"),
+    convert={"cache_seqlens": _lengths},
+    fake=_fake(_flash.flash_attn_with_kvcache, "v_cache"),
+)
+flash_attn_varlen_func = torch_op(
+    "tensorpact::flash_attn_varlen_func",
+    _flash.flash_attn_varlen_func,
+    form="return_softmax_lse",
+    types={"window_size": tuple[int, int]},
+    without=(*_ABSENT, "page_table"),
+    fake=_fake(_flash.flash_attn_varlen_func, "v"),
 )

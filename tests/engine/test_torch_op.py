@@ -468,6 +468,30 @@ def returns_too_many(x: Float[Tensor, " n"]) -> Float32[Tensor, " n"]: ...
 def types_of_nobody(x: Float[Tensor, " n"]) -> None: ...
 
 
+@wrong("without: 'z' is no parameter", without=("z",))
+def without_nobody(x: Float[Tensor, " n"]) -> None: ...
+
+
+@wrong("x: a parameter without a default cannot be left out", without=("x",))
+def without_default(x: Float[Tensor, " n"]) -> None: ...
+
+
+@wrong("y: types gives a type to a parameter that is left out", without=("y",), types={"y": "int"})
+def without_but_typed(x: Float[Tensor, " n"], y: object = None) -> None: ...
+
+
+@wrong("convert: 'z' is no parameter of the operator", convert={"z": lambda x: x})
+def converts_nobody(x: Float[Tensor, " n"]) -> None: ...
+
+
+@wrong("convert: 'y' is no parameter of the operator", without=("y",), convert={"y": lambda y: y})
+def converts_what_is_left_out(x: Float[Tensor, " n"], y: int = 0) -> None: ...
+
+
+@wrong("x: convert reads 'z', which is no parameter", convert={"x": lambda z: z})
+def converts_by_nobody(x: Float[Tensor, " n"]) -> None: ...
+
+
 @wrong("an operator is no coroutine")
 async def awaited(x: Float[Tensor, " n"]) -> None: ...
 
@@ -493,6 +517,111 @@ def test_a_type_takes_the_place_of_a_silent_annotation(register: Register):
     op = register("f", f, types={"host": Sequence[int] | None, "other": "Scalar?"})
     assert op.schema == "tensorpact_test::f(Tensor x, SymInt[]? host=None, Scalar? other=None) -> Tensor"
     assert op(W, (1, 2)).tolist() == [2.0] * 4
+
+
+def test_what_no_schema_can_say_is_left_out_and_kept_at_its_default(register: Register):
+    seen: list[Any] = []
+
+    @contract(
+        Contract(
+            "f",
+            mutates=("x", "out"),
+            clauses=[require(lambda ver: ver in (3, 4), error=SCALE, about="ver")],
+        )
+    )
+    def f(
+        x: Float[Tensor, "n m"],
+        score: Callable[..., Any] | None = None,
+        scale: float = 2.0,
+        ver: int = 3,
+        *,
+        out: Float32[Tensor, "n m"] | None = None,
+    ) -> Float32[Tensor, "n m"]:
+        seen.append((score, ver, out))
+        return x.mul_(scale).clone()
+
+    op = register("f", f, without=("score", "ver", "out"))
+    assert op.schema == "tensorpact_test::f(Tensor(a!) x, float scale=2.0) -> Tensor"
+    torch.library.opcheck(op.overload, (X.clone(), 3.0))
+    seen.clear()
+    x = X.clone()
+    # The fourth by place is one that the operator lacks.
+    assert op(x, None, 3.0, 3).equal(X * 3)
+    assert x.equal(X * 3)
+    assert op(x=X.clone()).equal(X * 2)
+    assert seen == [(None, 3, None)] * 2
+    for given, text in [({"score": max}, "score: leave it None"), ({"ver": 4}, "ver: leave it 3")]:
+        for mode in ("compiled", "off"):
+            with enforcement(mode), pytest.raises(TypeError, match=f"^tensorpact_test::f has no {text}, as"):
+                op(x, **given)
+    with pytest.raises(TypeError, match=r"^tensorpact_test::f has no out: leave it None, as the operator does$"):
+        op(x, out=torch.empty(3, 4))
+    with pytest.raises(ContractViolation, match=r"^scale must be positive, got 2\.0"):
+        op(x, ver=5)
+    assert x.equal(X * 3)
+    assert len(seen) == 2
+
+
+def test_what_is_written_and_left_out_leaves_a_list_of_tensors(register: Register):
+    @contract(Contract("f", mutates=("out",)))
+    def f(
+        x: Float32[Tensor, " n"], both: bool = False, out: Float32[Tensor, " n"] | None = None
+    ) -> Float32[Tensor, " n"] | tuple[Float32[Tensor, " n"], Float32[Tensor, " n"]]:
+        return (x + 1, x + 2) if both else x + 1
+
+    op = register("f", f, form="both", without=("out",))
+    assert op.schema == "tensorpact_test::f(Tensor x, bool both=False) -> Tensor[]"
+    assert op(W, True)[1].equal(W + 2)
+
+
+def test_what_fills_up_a_form_is_made_of_what_is_always_written(register: Register):
+    @contract(Contract("f", mutates=("k", "v")))
+    def f(
+        k: Float[Tensor, " n"] | None, v: Float[Tensor, " n"], both: bool = False
+    ) -> Float32[Tensor, " n"] | tuple[Float32[Tensor, " n"], Float32[Tensor, " n"]]:
+        return (v + 1.0, v + 2.0) if both else v + 1.0
+
+    op = register("f", f, form="both")
+    assert op.schema == "tensorpact_test::f(Tensor(a!)? k, Tensor(b!) v, bool both=False) -> (Tensor, Tensor)"
+    for device in ("cpu", "meta"):
+        first, second = op.overload(None, torch.ones(4, device=device))
+        assert (first.shape, second.shape, second.device) == ((4,), (0,), first.device)
+
+
+def test_an_argument_is_converted_behind_the_contract(register: Register):
+    seen: list[Any] = []
+
+    missing = DocumentedError("rate", ValueError, "a rate is needed by {by}")
+
+    @contract(Contract("f", clauses=[require(lambda rate: rate is not None, error=missing, about="rate")]))
+    def f(
+        x: Float32[Tensor, " n"], rate: Float32[Tensor, " n"] | float | None, by: float = 1.0
+    ) -> Float32[Tensor, " n"]:
+        seen.append((rate, by))
+        return x * rate * by
+
+    rules = {
+        "rate": lambda rate, x, by: rate if isinstance(rate, Tensor) else x.new_full(x.shape, rate * by),
+        "by": lambda rate, by: by if isinstance(rate, Tensor) else 1.0,
+    }
+    op = register("f", f, types={"rate": "Tensor?"}, convert=rules, dtypes="x")
+    assert op.schema == "tensorpact_test::f(Tensor x, Tensor? rate, float by=1.0) -> Tensor"
+    assert op(W, 3.0, 2.0).equal(W * 6)
+    assert op(W, W * 3, 2.0).equal(W * 6)
+    # Each rule reads what the caller gave, and not what another made of it.
+    assert [(rate.tolist(), by) for rate, by in seen] == [([6.0] * 4, 1.0), ([3.0] * 4, 2.0)]
+    with pytest.raises(ContractViolation, match=r"^a rate is needed by 1\.0"):
+        op(W, None)
+    compiled = torch.compile(lambda x: op(x, 3.0, 2.0), backend="aot_eager", fullgraph=True)
+    assert compiled(W).equal(W * 6)
+
+
+def test_what_is_written_is_not_converted():
+    @contract(Contract("f", mutates=("x",)))
+    def f(x: Float[Tensor, " n"]) -> None: ...
+
+    with pytest.raises(ContractDefinitionError, match="x: convert would hand over another tensor than the one that is"):
+        torch_op("tensorpact_test::wrong", f, convert={"x": lambda x: x.contiguous()})
 
 
 # Names and lifetime.

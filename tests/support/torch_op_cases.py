@@ -74,6 +74,48 @@ def varlen(**more: Any) -> Arguments:
     }
 
 
+def kvcache(**more: Any) -> Arguments:
+    half = torch.bfloat16
+    return {
+        "q": _random(2, 3, 4, 16, dtype=half),
+        "k_cache": _random(2, 9, 2, 16, dtype=half),
+        "v_cache": _random(2, 9, 2, 12, dtype=half),
+        "cache_seqlens": torch.tensor([4, 6], dtype=torch.int32),
+        **more,
+    }
+
+
+def appending(**more: Any) -> Arguments:
+    return kvcache(
+        k=_random(2, 3, 2, 16, dtype=torch.bfloat16),
+        v=_random(2, 3, 2, 12, dtype=torch.bfloat16),
+        rotary_cos=_random(13, 8, dtype=torch.bfloat16),
+        rotary_sin=_random(13, 8, dtype=torch.bfloat16),
+        **more,
+    )
+
+
+def paging(**more: Any) -> Arguments:
+    return appending(
+        k_cache=_random(7, 4, 2, 16, dtype=torch.bfloat16),
+        v_cache=_random(7, 4, 2, 12, dtype=torch.bfloat16),
+        page_table=torch.tensor([[3, 0, 6], [5, 1, 2]], dtype=torch.int32),
+        **more,
+    )
+
+
+def latent(**more: Any) -> Arguments:
+    """One tensor of keys and values, and packed queries that score it."""
+    packed = {"cu_seqlens_q": torch.tensor([0, 2, 5], dtype=torch.int32), "max_seqlen_q": 3}
+    queries = {"q": None, "qv": _random(5, 4, 12, dtype=torch.bfloat16), "only_qv": True}
+    return kvcache(k_cache=None, **packed, **queries, **more)
+
+
+def varlen_func(**more: Any) -> Arguments:
+    half = {name: x.to(torch.bfloat16) if x.is_floating_point() else x for name, x in varlen().items()}
+    return {**half, "max_seqlen_q": 3, "max_seqlen_k": 4, **more}
+
+
 CASES: dict[str, tuple[str, Callable[..., Arguments], Arguments]] = {
     "prefill": ("sparse_attn_v4_paged_prefill", prefill, {}),
     "prefill with lse, heads first": (
@@ -97,13 +139,25 @@ CASES: dict[str, tuple[str, Callable[..., Arguments], Arguments]] = {
         {"return_softmax_lse": True, "cu_seqlens_q_host": (0, 2, 5), "softmax_scale": 1},
     ),
     "causal": ("fused_infer_attention_varlen_causal", varlen, {}),
+    "kvcache, appending": ("flash_attn_with_kvcache", appending, {"causal": True}),
+    "kvcache, paged": ("flash_attn_with_kvcache", paging, {"window_size": (3, 1), "softmax_scale": 0.3}),
+    "kvcache, paged, with lse": ("flash_attn_with_kvcache", paging, {"return_softmax_lse": True, "sinks": _random(4)}),
+    "kvcache, queries on values": ("flash_attn_with_kvcache", latent, {}),
+    "kvcache, queries on values, with lse": ("flash_attn_with_kvcache", latent, {"return_softmax_lse": True}),
+    "flash varlen": ("flash_attn_varlen_func", varlen_func, {"window_size": (2, 0), "softcap": 1.5}),
+    "flash varlen, causal with lse": (
+        "flash_attn_varlen_func",
+        varlen_func,
+        {"causal": True, "return_softmax_lse": True},
+    ),
     "causal with lse": ("fused_infer_attention_varlen_causal", varlen, {"return_softmax_lse": True}),
 }
 
 
 def split(function: Any, arguments: Arguments) -> tuple[tuple[Any, ...], Arguments]:
     """Arguments as an operator takes them: by place, but for those that are keyword-only."""
-    parameters = inspect.signature(function).parameters
+    held = {argument.name for argument in function.overload._schema.arguments}
+    parameters = {n: p for n, p in inspect.signature(function).parameters.items() if n in held}
     named = {n: v for n, v in arguments.items() if parameters[n].kind is inspect.Parameter.KEYWORD_ONLY}
     placed = [n for n, p in parameters.items() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     last = max(i for i, n in enumerate(placed) if n in arguments)

@@ -132,7 +132,7 @@ def flash_attn_with_kvcache(
         NotImplementedError: Something is asked for that is not supported.
     """
     if v_cache.is_meta:
-        return _empty(q if qv is None else qv, v_cache, out, cu_seqlens_q is not None, return_softmax_lse)
+        return empty_results(q if qv is None else qv, v_cache, out, cu_seqlens_q is not None, return_softmax_lse)
     if runs_triton(v_cache):
         from .launch import launch_kvcache as run
     else:
@@ -258,7 +258,7 @@ def flash_attn_varlen_func(
         NotImplementedError: Something is asked for that is not supported.
     """
     if q.is_meta:
-        return _empty(q, v, out, cu_seqlens_q is not None, return_softmax_lse)
+        return empty_results(q, v, out, cu_seqlens_q is not None, return_softmax_lse)
     if runs_triton(q):
         from .launch import launch_varlen as run
     else:
@@ -296,10 +296,18 @@ def flash_attn_varlen_func(
     )
 
 
-def _empty(
+def empty_results(
     queries: Tensor | None, v: Tensor, out: Tensor | None, packed: bool, with_lse: bool
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Results of a call on meta tensors."""
+    """Results of a call on tensors without memory.
+
+    Args:
+        queries: What attends, in three axes where packed.
+        v: Values or their cache; gives dtype, device and the last axis.
+        out: The result, if given.
+        packed: Whether the queries of all sequences lie one behind the other.
+        with_lse: Whether log denominators are asked for.
+    """
     tokens = list(cast("Tensor", queries).shape[:-1])
     result = v.new_empty((*tokens, v.shape[-1])) if out is None else out
     if not with_lse:

@@ -19,7 +19,7 @@ from tensorpact._scopes import asks_hints, in_scope
 
 from ._torch_op_fake import FakeBody, Rule, Stated, rule_of
 from ._torch_op_results import read_results
-from ._torch_op_schema import parameters_text, read_arguments
+from ._torch_op_schema import parameters_text, read_arguments, read_convert
 from ._torch_op_text import Texts
 
 P = ParamSpec("P")
@@ -89,6 +89,8 @@ def torch_op(
     device: str | None = None,
     fake: Callable[..., Any] | None = None,
     types: Mapping[str, Any] | None = None,
+    without: Sequence[str] = (),
+    convert: Mapping[str, Rule] | None = None,
     devices: Sequence[str] = (),
     backward: Callable[..., Any] | None = None,
     setup_context: Callable[..., Any] | None = None,
@@ -108,6 +110,8 @@ def torch_op(
     device: str | None = None,
     fake: Callable[..., Any] | None = None,
     types: Mapping[str, Any] | None = None,
+    without: Sequence[str] = (),
+    convert: Mapping[str, Rule] | None = None,
     devices: Sequence[str] = (),
     backward: Callable[..., Any] | None = None,
     setup_context: Callable[..., Any] | None = None,
@@ -127,6 +131,8 @@ def torch_op(
     device: str | None = None,
     fake: Callable[..., Any] | None = None,
     types: Mapping[str, Any] | None = None,
+    without: Sequence[str] = (),
+    convert: Mapping[str, Rule] | None = None,
     devices: Sequence[str] = (),
     backward: Callable[..., Any] | None = None,
     setup_context: Callable[..., Any] | None = None,
@@ -152,6 +158,11 @@ def torch_op(
         device: Parameter on whose device new tensors are; the first one that is always a tensor.
         fake: In place of the derived fake kernel: takes the arguments, and returns what the function would.
         types: Parameter to a hint, or a type of torch's schema language, in place of an annotation that has none.
+        without: Parameters that the operator does not have, since no schema can say what they are or do. What comes
+            back has them, with their clauses; a value other than the default that the contract allows is a
+            ``TypeError``.
+        convert: Parameter to a rule of arguments: what the operator is handed in its place, behind the contract, such
+            as a tensor where the function also takes a number.
         devices: Device types that there is a kernel for, such as ``("cuda",)``; the dispatcher refuses others. Without
             any, the function is asked on every device.
         backward: As for ``torch.library.register_autograd``. Without one, a call that asks for a gradient is refused.
@@ -167,7 +178,8 @@ def torch_op(
     if function is None:
         settings: dict[str, Any] = {
             "returns": returns, "form": form, "dtypes": dtypes, "like": like, "device": device, "fake": fake,
-            "types": types, "devices": devices, "backward": backward, "setup_context": setup_context, "tags": tags,
+            "types": types, "without": without, "convert": convert, "devices": devices, "backward": backward,
+            "setup_context": setup_context, "tags": tags,
         }  # fmt: skip
 
         def decorate(inner: Callable[..., Any]) -> Any:
@@ -180,10 +192,10 @@ def torch_op(
     if entry.kind != "plain":
         raise ContractDefinitionError(f"{entry.owner}: an operator is no {entry.kind}")
     terms = entry.terms
-    arguments = read_arguments(terms, types or {})
-    results = read_results(terms, returns)
+    arguments = read_arguments(terms, types or {}, without)
+    results = read_results(terms, returns, without)
     prefix = _guard.prefix_of(entry.built.plan)
-    texts = Texts(terms, arguments, results, prefix, entry.body)
+    texts = Texts(terms, arguments, results, read_convert(terms, convert or {}, without), prefix, entry.body)
     body = in_scope(entry.body, terms) if asks_hints(entry.body) else entry.body
     rule = rule_of(terms, form, len(results.forms) > 1)
     stated = Stated(

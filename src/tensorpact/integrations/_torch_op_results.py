@@ -86,12 +86,13 @@ class Results:
         return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
-def read_results(terms: Terms, returns: Sequence[str | None] | str | None) -> Results:
+def read_results(terms: Terms, returns: Sequence[str | None] | str | None, without: Sequence[str] = ()) -> Results:
     """The return annotation, read.
 
     Args:
         terms: The contract laid on the signature.
         returns: Parameters that are handed back, by place in the returned tuple.
+        without: Parameters that the operator does not have, and so does not write.
 
     Raises:
         ContractDefinitionError: It has no form in a schema.
@@ -102,7 +103,7 @@ def read_results(terms: Terms, returns: Sequence[str | None] | str | None) -> Re
     if returns is not None:
         forms = (_handed_back(terms, forms, (returns,) if isinstance(returns, str) else tuple(returns)),)
     first = forms[0]
-    mixed, writes = not all(form.like(first) for form in forms), bool(terms.contract.mutates)
+    mixed, writes = not all(form.like(first) for form in forms), bool(set(terms.contract.mutates) - set(without))
     if mixed:
         counts = [len(form.results) for form in forms]
         if len(set(counts)) < len(counts) or any(r.text != "Tensor" for form in forms for r in form.results):

@@ -4,7 +4,7 @@ import collections.abc
 import inspect
 import math
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, cast
 
@@ -14,6 +14,7 @@ from tensorpact._annotations import EMPTY, Parameter, is_torch_class
 from tensorpact._errors import ContractDefinitionError
 from tensorpact._hints import is_none, is_tensor_hint, members
 from tensorpact._terms import Terms
+from tensorpact.clauses import lambda_parameters
 
 _SCALARS: dict[Any, str] = {
     # A size may be a symbol while a graph is traced, and an int of a signature may be a size.
@@ -161,21 +162,31 @@ def default_text(value: Any) -> str:
     raise Refused(f"the default {value!r}")
 
 
-def read_arguments(terms: Terms, types: Mapping[str, Any]) -> tuple[Argument, ...]:
+def read_arguments(terms: Terms, types: Mapping[str, Any], without: Sequence[str] = ()) -> tuple[Argument, ...]:
     """The parameters of an operator, in order.
 
     Args:
         terms: The contract laid on the signature.
         types: Parameter to the hint or the schema type that stands in the place of its annotation.
+        without: Parameters that the operator does not have.
 
     Raises:
-        ContractDefinitionError: A parameter has no form in a schema.
+        ContractDefinitionError: A parameter has no form in a schema, or is to be left out and has no default.
     """
     for name in types:
         if name not in terms.parameters:
             raise ContractDefinitionError(f"{terms.owner}: types: {name!r} is no parameter")
+    for name in without:
+        if name not in terms.parameters:
+            raise ContractDefinitionError(f"{terms.owner}: without: {name!r} is no parameter")
+        if terms.parameters[name].default is EMPTY:
+            _fail(terms, name, "a parameter without a default cannot be left out")
+        if name in types:
+            _fail(terms, name, "types gives a type to a parameter that is left out")
     found: list[Argument] = []
     for parameter in terms.signature.parameters:
+        if parameter.name in without:
+            continue
         if parameter.is_field or parameter.name == "self":
             _fail(terms, parameter.name, "an operator is no method")
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
@@ -193,6 +204,30 @@ def read_arguments(terms: Terms, types: Mapping[str, Any]) -> tuple[Argument, ..
                 _fail(terms, parameter.name, f"{why} has no form in a schema")
         found.append(Argument(parameter, kind, text))
     return tuple(found)
+
+
+def read_convert(
+    terms: Terms, convert: Mapping[str, Callable[..., Any]], without: Sequence[str]
+) -> Mapping[str, Callable[..., Any]]:
+    """The rules that give what an operator is handed in the place of an argument.
+
+    Args:
+        terms: The contract laid on the signature.
+        convert: Parameter to its rule.
+        without: Parameters that the operator does not have.
+
+    Raises:
+        ContractDefinitionError: The operator has no such parameter or writes it, or a rule reads what is no parameter.
+    """
+    for name, rule in convert.items():
+        if name not in terms.parameters or name in without:
+            raise ContractDefinitionError(f"{terms.owner}: convert: {name!r} is no parameter of the operator")
+        if name in terms.contract.mutates:
+            _fail(terms, name, "convert would hand over another tensor than the one that is written")
+        for read in lambda_parameters(rule):
+            if read not in terms.parameters:
+                _fail(terms, name, f"convert reads {read!r}, which is no parameter")
+    return convert
 
 
 def _type_of(terms: Terms, parameter: Parameter, types: Mapping[str, Any]) -> SchemaType:

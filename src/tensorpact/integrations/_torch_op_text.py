@@ -1,6 +1,7 @@
 """The two functions around an operator: what calls it outside, and the kernel that it runs."""
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import torch
 from tensorpact import _guard
 from tensorpact._annotations import EMPTY, Parameter
 from tensorpact._errors import ContractDefinitionError
+from tensorpact._guard import is_required
 from tensorpact._guard.writer import call_text, signature_text
 from tensorpact._terms import Terms
 from tensorpact.clauses import lambda_parameters
@@ -24,19 +26,29 @@ class Texts:
         terms: The contract laid on the signature.
         arguments: The parameters of the operator.
         results: What it returns.
+        convert: Parameter to the rule of arguments that gives what the operator is handed in its place.
         prefix: Prefix of names that are no parameter.
         body: The undecorated function, for its defaults and names.
     """
 
     def __init__(
-        self, terms: Terms, arguments: tuple[Argument, ...], results: Results, prefix: str, body: FunctionType
+        self,
+        terms: Terms,
+        arguments: tuple[Argument, ...],
+        results: Results,
+        convert: Mapping[str, Callable[..., Any]],
+        prefix: str,
+        body: FunctionType,
     ) -> None:
         self._terms = terms
         self._arguments = arguments
         self._results = results
+        self._convert = convert
         self._prefix = prefix
         self._body = body
         self._parameters: list[Parameter] = list(terms.signature.parameters)
+        self._handed = [argument.parameter for argument in arguments]
+        self._left_out = [p for p in self._parameters if p not in self._handed]
 
     def outer(self, name: str, overload: Any, differentiable: bool, rule: Callable[..., Any] | None) -> FunctionType:
         """The function that hands a call to the operator, and builds what the annotation says of what it returns.
@@ -47,9 +59,14 @@ class Texts:
             differentiable: Whether it has a backward, so that a gradient may be asked for.
             rule: Tells the form of what comes back, where there are several.
         """
-        p, call = self._prefix, f"{self._prefix}op({call_text(self._parameters)})"
-        lines: list[str] = []
+        p, call = self._prefix, f"{self._prefix}op({call_text(self._handed)})"
         values: dict[str, Any] = {f"{p}op": overload}
+        lines = self._refusals(name, values)
+        if self._convert:
+            handed = [f"{p}convert_{x}({', '.join(lambda_parameters(rule))})" for x, rule in self._convert.items()]
+            # In one assignment, so that each rule reads what the caller gave.
+            lines.append(f"    {', '.join(self._convert)} = {', '.join(handed)}")
+            values |= {f"{p}convert_{x}": rule for x, rule in self._convert.items()}
         asks = " or ".join(self._asks_gradient())
         if asks and not differentiable:
             values |= {f"{p}grad": torch.is_grad_enabled, f"{p}refuse": _refusing(name), f"{p}asks": _asks_gradient}
@@ -81,7 +98,7 @@ class Texts:
                 f"    {p}r = {f'({call},)' if single else call}",
                 f"    return {self._rebuilt(form, f'{p}r', values)}",
             ]
-        made = self._function(lines, values, f"<tensorpact operator {name}>")
+        made = self._function(self._parameters, lines, values, f"<tensorpact operator {name}>")
         made.__annotations__ = {x.name: x.hint for x in self._parameters if x.hint is not EMPTY}
         made.__annotations__["return"] = self._terms.signature.returns
         return made
@@ -96,6 +113,9 @@ class Texts:
         p = self._prefix
         values: dict[str, Any] = {f"{p}body": body}
         lines: list[str] = []
+        for left_out in self._left_out:
+            values[f"{p}default_{left_out.name}"] = left_out.default
+            lines.append(f"    {left_out.name} = {p}default_{left_out.name}")
         for argument in self._arguments:
             if argument.type.restore is not None:
                 x = argument.parameter.name
@@ -108,14 +128,27 @@ class Texts:
             lines.append(f"    return {p}flat({call})")
         elif self._results.padded:
             values |= {f"{p}flat": _flat, f"{p}pad": _padding(self._results.most)}
-            lines.append(f"    return {p}pad({p}flat({call}), {self._terms.contract.mutates[0]})")
+            written = [x for x in self._handed if x.name in self._terms.contract.mutates]
+            # One that is never None, if there is one, so that no tensor of another device is in a graph.
+            like = min(written, key=lambda x: not is_required(x))
+            lines.append(f"    return {p}pad({p}flat({call}), {like.name})")
         elif form.shape == "none":
             lines.append(f"    {call}")
         elif form.shape == "one":
             lines += [f"    {p}r = ({call},)", *self._returned(form, name, values)]
         else:
             lines += [f"    {p}r = {call}", *self._returned(form, name, values)]
-        return self._function(lines, values, f"<tensorpact kernel {name}>")
+        return self._function(self._handed, lines, values, f"<tensorpact kernel {name}>")
+
+    def _refusals(self, name: str, values: dict[str, Any]) -> list[str]:
+        """Text that refuses values for parameters that the operator does not have."""
+        p, lines = self._prefix, list[str]()
+        for left_out in self._left_out:
+            x, default = left_out.name, left_out.default
+            values |= {f"{p}default_{x}": default, f"{p}without": _refusing_value(name)}
+            differs = f"{x} is not None" if default is None else f"{x} != {p}default_{x}"
+            lines += [f"    if {differs}:", f"        {p}without({x!r}, {p}default_{x})"]
+        return lines
 
     def _returned(self, form: Form, name: str, values: dict[str, Any]) -> list[str]:
         """Text that looks at what a body returned, and returns what is no argument."""
@@ -162,10 +195,15 @@ class Texts:
                 found.append(f"({x} is not None and {x}.requires_grad)" if optional else f"{x}.requires_grad")
         return found
 
-    def _function(self, lines: list[str], values: dict[str, Any], filename: str) -> FunctionType:
-        text = "\n".join([f"def guarded({signature_text(self._parameters)}):", *lines]) + "\n"
+    def _function(
+        self, parameters: list[Parameter], lines: list[str], values: dict[str, Any], filename: str
+    ) -> FunctionType:
+        text = "\n".join([f"def guarded({signature_text(parameters)}):", *lines]) + "\n"
         made = cast(FunctionType, _guard.build(_guard.GuardSource(text, values, filename), {}))
-        made.__defaults__, made.__kwdefaults__ = self._body.__defaults__, self._body.__kwdefaults__
+        named = [x for x in parameters if x.kind is inspect.Parameter.KEYWORD_ONLY]
+        placed = [x for x in parameters if x not in named]
+        made.__defaults__ = tuple(x.default for x in placed if x.default is not EMPTY)
+        made.__kwdefaults__ = {x.name: x.default for x in named if x.default is not EMPTY}
         made.__name__, made.__qualname__ = self._body.__name__, self._body.__qualname__
         made.__module__, made.__doc__ = self._body.__module__, self._body.__doc__
         return made
@@ -200,6 +238,13 @@ def _refusing(name: str) -> Callable[[], None]:
             f"{name} has no backward, and an argument requires a gradient: call it under torch.no_grad(), or register "
             "it with backward=…"
         )
+
+    return refuse
+
+
+def _refusing_value(name: str) -> Callable[[str, Any], None]:
+    def refuse(argument: str, default: Any) -> None:
+        raise TypeError(f"{name} has no {argument}: leave it {default!r}, as the operator does")
 
     return refuse
 
