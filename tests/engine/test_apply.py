@@ -231,6 +231,30 @@ def test_elsewhere_only_where_asked(package: str):
         broken(lambda: user.ops.add(ROWS_3, ROWS_2))
 
 
+def test_what_is_exchanged_beside_it(ops: ModuleType):
+    class Asking:
+        @classmethod
+        def own(cls, function: Any) -> bool:
+            return function is ops.add
+
+    def beside(foreign: Any) -> Iterator[tuple[Any, str, Any]]:
+        yield Asking, "own", lambda cls, function: function is foreign
+
+    before = vars(Asking)["own"]
+    made = overlay(f"{ops.__name__}:add", SUM, beside=beside)(stub)
+    bare = ops.add
+    with apply(made) as applied:
+        assert Asking.own(bare)
+        assert not Asking.own(ops.add)
+        assert applied.places[1].endswith("Asking.own")
+        importlib.reload(ops)
+        assert not Asking.own(bare)
+        assert len(applied.places) == 2
+        broken(lambda: ops.add(ROWS_3, ROWS_2))
+    assert vars(Asking)["own"] is before
+    assert Asking.own(ops.add)
+
+
 def test_methods_of_every_kind(ops: ModuleType):
     name, adder = ops.__name__, ops.Adder()
     kinds = {n: vars(ops.Adder)[n] for n in ("plus", "static", "on_class")}
