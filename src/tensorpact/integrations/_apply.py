@@ -16,7 +16,7 @@ from ._apply_arrivals import arrivals, complete
 from ._apply_errors import ApplyError, LeftInPlaceWarning
 from ._apply_overlay import Overlay, overlay_of
 from ._apply_places import Place, aliases, exchange, place_text
-from ._apply_targets import Found, TargetName, look_up, parse, require_findable
+from ._apply_targets import Found, TargetName, look_up, parse, require_exchangeable, require_findable
 from ._apply_wrap import contracted
 
 _lock = threading.RLock()
@@ -26,7 +26,7 @@ class Applied:
     """A contract on a foreign function; a context manager that takes it off at its end.
 
     Attributes:
-        target: The function, as ``module:name``.
+        target: The function, as ``module:name``; an operator, as ``torch.ops.ns.name``.
         contract: What was put on it; None for its annotations alone.
         function: The contracted function; None as long as the module is not imported.
     """
@@ -190,6 +190,7 @@ def apply(
     Raises:
         TargetNotFoundError: The module is not installed, or has no such name.
         NotCallableError: The name is not that of a function.
+        OperatorTargetError: It is an operator of torch's own, or a single overload.
         AlreadyAppliedError: The function has a contract.
         StubMismatchError: The stub does not fit its parameters.
         ContractDefinitionError: The contract does not fit the annotations.
@@ -204,7 +205,9 @@ def apply(
     if chosen is not None and not isinstance(chosen, FunctionType):
         raise TypeError(f"a stub is a function with annotations, and not {chosen!r}")
     names = (packages,) if isinstance(packages, str) else tuple(packages)
-    applied = Applied(parse(target or made.target), replace(made, stub=chosen), names, check_returns)
+    name = parse(target or made.target)
+    require_exchangeable(name)
+    applied = Applied(name, replace(made, stub=chosen), names, check_returns)
     if not decorating.disabled:
         with _lock:
             applied.start()

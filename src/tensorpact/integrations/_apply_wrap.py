@@ -107,7 +107,9 @@ def foreign_of(function: Any) -> Any:
 
 def _carry(function: Any, made: FunctionType) -> None:
     """Hand on what else a callable object offers, such as ``cache_clear`` or the overloads of an operator."""
-    for name in dir(function):
+    # An operator lists only those of its overloads that somebody has asked for.
+    overloads = cast("list[str]", function.overloads() if hasattr(function, "_schemas") else [])
+    for name in (*dir(function), *overloads):
         if not name.startswith("__") and not hasattr(FunctionType, name) and name not in made.__dict__:
             try:
                 made.__dict__[name] = getattr(function, name)
