@@ -8,7 +8,7 @@ import pytest
 import torch
 from overlay_arguments import sdpa_arguments
 from torch.nn import functional
-from torch.nn.attention.bias import causal_lower_right
+from torch.nn.attention.bias import CausalBias, causal_lower_right, causal_upper_left
 
 import tensorpact
 from tensorpact import ContractViolation, DocumentedError
@@ -129,13 +129,76 @@ def test_what_a_strict_reader_might_refuse_passes(changed: dict[str, Any], sdpa:
     assert torch.equal(sdpa(**call), BARE(**call))
 
 
-def test_a_causal_bias_passes():
-    bias = causal_lower_right(3, 5)
-    expected = BARE(Q, K, V, attn_mask=bias)
+@pytest.mark.parametrize("shape", [(5,), (1,), ()], ids=["S", "1", "scalar"])
+def test_a_mask_of_one_axis_passes_where_torch_takes_it(shape: tuple[int, ...], sdpa: Callable[..., Any]):
+    mask = torch.randn(shape)
+    for call in (
+        {"query": Q[0, 0], "key": K[0, 0], "value": V[0, 0]},
+        {"query": Q[0], "key": K[0], "value": V[0]},
+        {"query": Q[0], "key": K[0, :2], "value": V[0, :2], "enable_gqa": True},
+        {"query": Q[None], "key": K[None], "value": V[None]},
+        {"query": Q, "key": K, "value": V, "dropout_p": 0.5},
+    ):
+        torch.manual_seed(0)
+        expected = BARE(**call, attn_mask=mask)
+        torch.manual_seed(0)
+        assert torch.equal(sdpa(**call, attn_mask=mask), expected)
+    with pytest.raises(IndexError):
+        BARE(Q, K, V, attn_mask=mask)
+    with raises(torch_sdpa.MASK):
+        sdpa(Q, K, V, attn_mask=mask)
+
+
+@pytest.mark.parametrize("size", [2, 3], ids=["short", "queries"])
+def test_a_mask_of_one_axis_for_something_else_is_refused(size: int, sdpa: Callable[..., Any]):
+    with pytest.raises(RuntimeError):
+        BARE(Q[0], K[0], V[0], attn_mask=torch.zeros(size))
+    with raises(torch_sdpa.MASK):
+        sdpa(Q[0], K[0], V[0], attn_mask=torch.zeros(size))
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize(("make", "below"), [(causal_upper_left, 0), (causal_lower_right, 2)])
+def test_a_causal_bias_passes_under_every_name_of_the_function(
+    make: Callable[[int, int], CausalBias], below: int, compiled: bool
+):
+    bias, mask = make(3, 5), torch.ones(3, 5, dtype=torch.bool).tril(below)
+    expected = BARE(Q, K, V, attn_mask=mask)
+
+    def right(function: Callable[..., Any]) -> None:
+        torch.compiler.reset()
+        call = torch.compile(function, backend="eager", fullgraph=True) if compiled else function
+        torch.testing.assert_close(call(Q, K, V, bias), expected)
+
+    def early(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: CausalBias) -> torch.Tensor:
+        return BARE(q, k, v, attn_mask=bias)
+
+    def late(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: CausalBias) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+    before = vars(CausalBias)["__torch_function__"]
+    right(early)
     with torch_sdpa.apply():
-        assert torch.equal(functional.scaled_dot_product_attention(Q, K, V, attn_mask=bias), expected)
+        held = functional.scaled_dot_product_attention
+        for function in (early, late, held):
+            right(function)
+        if not compiled:
+            right(torch_sdpa.scaled_dot_product_attention)
         with raises(torch_sdpa.BATCH):
             functional.scaled_dot_product_attention(Q[:1], K, V, attn_mask=bias)
+    assert vars(CausalBias)["__torch_function__"] is before
+    for function in (early, late, held):
+        right(function)
+    torch.compiler.reset()
+
+
+def test_other_functions_of_a_causal_bias_stay_its_own():
+    bias = causal_lower_right(3, 5)
+    with torch_sdpa.apply(), pytest.raises(ValueError, match="should not be used with causal=True"):
+        BARE(Q, K, V, attn_mask=bias, is_causal=True)
+    shape = functional.dropout(bias, training=False).shape
+    with torch_sdpa.apply():
+        assert functional.dropout(bias, training=False).shape == shape
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import itertools
 import pickle
+import subprocess
 import sys
 import textwrap
 import warnings
@@ -27,6 +28,7 @@ from tensorpact.integrations import (
     ApplyError,
     LeftInPlaceWarning,
     NotCallableError,
+    OperatorTargetError,
     StubMismatchError,
     TargetNotFoundError,
     install_import_hook,
@@ -231,6 +233,30 @@ def test_elsewhere_only_where_asked(package: str):
         broken(lambda: user.ops.add(ROWS_3, ROWS_2))
 
 
+def test_what_is_exchanged_beside_it(ops: ModuleType):
+    class Asking:
+        @classmethod
+        def own(cls, function: Any) -> bool:
+            return function is ops.add
+
+    def beside(foreign: Any) -> Iterator[tuple[Any, str, Any]]:
+        yield Asking, "own", lambda cls, function: function is foreign
+
+    before = vars(Asking)["own"]
+    made = overlay(f"{ops.__name__}:add", SUM, beside=beside)(stub)
+    bare = ops.add
+    with apply(made) as applied:
+        assert Asking.own(bare)
+        assert not Asking.own(ops.add)
+        assert applied.places[1].endswith("Asking.own")
+        importlib.reload(ops)
+        assert not Asking.own(bare)
+        assert len(applied.places) == 2
+        broken(lambda: ops.add(ROWS_3, ROWS_2))
+    assert vars(Asking)["own"] is before
+    assert Asking.own(ops.add)
+
+
 def test_methods_of_every_kind(ops: ModuleType):
     name, adder = ops.__name__, ops.Adder()
     kinds = {n: vars(ops.Adder)[n] for n in ("plus", "static", "on_class")}
@@ -411,6 +437,9 @@ def test_a_module_that_is_not_there(package: str):
         SUM,
         f"{package[:-1]}x.ops:add",
     )
+    with pytest.raises(TargetNotFoundError) as caught:
+        apply(SUM, "jsonn:loads", stub=stub)
+    assert str(caught.value).split("near it: ")[1].split(", ").count("json") == 1
     refused(TargetNotFoundError, f"{package} has no module 'opps'; near it: ops", SUM, f"{package}.opps:add")
     refused(TargetNotFoundError, f"{package}.ops is a module, not a package", SUM, f"{package}.ops.inner:add")
     assert package not in sys.modules
@@ -578,36 +607,47 @@ def test_a_class_that_cannot_be_changed(ops: ModuleType):
     refused(ApplyError, "append of <class 'list'> cannot be exchanged", None, "builtins:list.append", stub=append)
 
 
-def test_an_operator_of_torch():
-    def op_stub(self: Float[Tensor, "n k"], mat2: Float[Tensor, "k m"]) -> Any: ...
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        (
+            "torch.ops.aten.mm",
+            "torch.ops.aten.mm is one of torch's own operators, which torch.compile looks up by these",
+        ),
+        ("torch.ops:aten.mm.default", "torch.ops.aten.mm.default is one of torch's own operators"),
+        ("torch:ops.prims.add", "torch.ops.prims.add is one of torch's own operators"),
+        ("torch.ops.inductor.any", "; put the contract on the Python function that calls it"),
+        (
+            "torch.ops.mine.scale.default",
+            "torch.ops.mine.scale.default is one overload of an operator, and torch.compile traces no function in its "
+            "place; name the operator, torch.ops.mine.scale, or put the contract on the Python function that calls it",
+        ),
+    ],
+)
+def test_an_operator_that_torch_needs_as_it_is(target: str, says: str):
+    before = torch.ops.aten.mm
+    refused(OperatorTargetError, says, SUM, target, stub=stub)
+    assert torch.ops.aten.mm is before
 
-    def wrong(self: Float[Tensor, "n k"], mat3: Float[Tensor, "k m"]) -> Any: ...
 
-    op = torch.ops.aten.mv
-    with apply(None, "torch.ops.aten.mv", stub=lambda_free(op_stub, mat2="vec")):
-        assert torch.ops.aten.mv is not op
-        assert torch.ops.aten.mv(ROWS_3, torch.ones(2)).shape == (3,)
-        with pytest.raises(ValueError, match=r"^vec: axis 0 \(k\) is 3"):
-            torch.ops.aten.mv(ROWS_3, torch.ones(3))
-        # The packet's overloads stay reachable, themselves.
-        assert torch.ops.aten.mv.default is op.default
-        assert torch.ops.aten.mv.overloads() == ["default", "out"]
-        compiled = torch.compile(lambda a, b: torch.ops.aten.mv(a, b) + 1, backend="eager", fullgraph=True)
-        assert torch.equal(compiled(ROWS_3, torch.ones(2)), torch.full((3,), 3.0))
-    assert torch.ops.aten.mv is op
-    refused(StubMismatchError, "mat3; near it: mat2", None, "torch.ops.aten.mm.default", stub=wrong)
-    with apply(None, "torch.ops.aten.mm.default", stub=op_stub), pytest.raises(ValueError, match=r"^mat2: axis 0"):
-        torch.ops.aten.mm.default(ROWS_3, ROWS_3)
-    refused(TargetNotFoundError, "torch.ops.aten has no 'mmm'", None, "torch.ops:aten.mmm", stub=op_stub)
-    torch.compiler.reset()
+def test_every_namespace_that_torch_brings_is_its_own():
+    code = """
+        import torch
+        from tensorpact.integrations import OperatorTargetError, apply
+        from tensorpact import Contract
 
-
-def lambda_free(function: Any, **renamed: str) -> Any:
-    """A stub for a matrix and a vector."""
-
-    def mv(self: Float[Tensor, "n k"], vec: Float[Tensor, " k"]) -> Any: ...
-
-    return mv
+        missed = set()
+        for namespace in {schema.name.split("::")[0] for schema in torch._C._jit_get_all_schemas()}:
+            try:
+                apply(Contract("any"), f"torch.ops.{namespace}.any_that_is_not_there")
+            except OperatorTargetError:
+                continue
+            except LookupError:
+                missed.add(namespace)
+        print(sorted(missed))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_an_operator_of_a_library():
@@ -618,14 +658,32 @@ def test_an_operator_of_a_library():
 
         def scale(x: Float[Tensor, "n m"], factor: float) -> Float[Tensor, "n m"]: ...
 
-        with apply(None, "torch.ops.tensorpact_test_apply.scale", stub=scale, check_returns=True):
+        def wrong(x: Float[Tensor, "n m"], factors: float) -> Any: ...
+
+        name = "torch.ops.tensorpact_test_apply.scale"
+        op = torch.ops.tensorpact_test_apply.scale
+        refused(StubMismatchError, f"{name}: the stub names what", None, name, stub=wrong)
+        refused(TargetNotFoundError, f"{name}d: torch.ops.tensorpact_test_apply has no", None, f"{name}d", stub=scale)
+        with apply(None, name, stub=scale, check_returns=True) as applied:
+            assert applied.target == name
             call = torch.ops.tensorpact_test_apply.scale
+            # The packet's overloads stay reachable, themselves.
+            assert call is not op
+            assert call.default is op.default
+            assert call.overloads() == ["default"]
             assert call(ROWS_3, 2.0).sum() == 12
             assert call(ROWS_3, 2.0, flip=True).sum() == -12  # not in the stub, handed on
             with pytest.raises(ValueError, match=r"^x: expected 2 axes"):
                 call(torch.ones(3), 2.0)
+        with apply(None, name, stub=scale):
+            compiled = torch.compile(
+                lambda x: torch.ops.tensorpact_test_apply.scale(x, 2.0) + 1, backend="eager", fullgraph=True
+            )
+            assert torch.equal(compiled(ROWS_3), torch.full((3, 2), 3.0))
+        assert torch.ops.tensorpact_test_apply.scale is op
     finally:
         library._destroy()
+        torch.compiler.reset()
 
 
 def test_judging_what_is_no_overlay(ops: ModuleType):

@@ -82,6 +82,7 @@ SURFACE = {
         "ImportHook",
         "LeftInPlaceWarning",
         "NotCallableError",
+        "OperatorTargetError",
         "Overlay",
         "StubMismatchError",
         "TargetNotFoundError",

@@ -1,11 +1,10 @@
 """Overlay for torch's ``scaled_dot_product_attention``: what it repeats, ignores or misaligns without a word."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jaxtyping import Float, Shaped
 from torch import Tensor
-from torch.nn import functional
 from torch.nn.attention.bias import CausalBias
 
 import tensorpact
@@ -75,7 +74,7 @@ def fits_scores(mask: Sequence[int], scores: Sequence[int]) -> bool:
         mask: Its shape.
         scores: Their shape.
     """
-    if not 2 <= len(mask) <= len(scores):
+    if len(mask) > len(scores):
         return False
     return all(m in (1, s) for m, s in zip(mask, scores[len(scores) - len(mask) :], strict=True))
 
@@ -112,7 +111,11 @@ SDPA = Contract(
             lambda attn_mask, is_causal: attn_mask is None or not is_causal, error=MASK_AND_CAUSAL, about="attn_mask"
         ),
         require(
-            lambda query, key, attn_mask: fits_scores(attn_mask.shape, (*query.shape[:-1], key.size(-2))),
+            lambda query, key, attn_mask, dropout_p: (
+                fits_scores(attn_mask.shape, (*query.shape[:-1], key.size(-2)))
+                # Torch looks at axis -2 of a mask where one of its fused forms may take the call.
+                and (attn_mask.ndim > 1 or query.ndim != 4 or dropout_p > 0)
+            ),
             # A causal bias is a mask by its class; the shape of the object says nothing.
             when=lambda attn_mask: attn_mask is not None and not isinstance(attn_mask, CausalBias),
             error=MASK,
@@ -130,20 +133,26 @@ SDPA = Contract(
 )
 
 
-def _with_bias(foreign: Callable[..., Any]) -> Callable[..., Any]:
-    """Torch's function for a causal bias too: the bias compares what is called with what now stands in its place."""
+def _beside(foreign: Any) -> Iterator[tuple[Any, str, Any]]:
+    """What has a causal bias know torch's function while its name is ours, whoever calls it by whatever name.
 
-    def call(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, *rest: Any, **named: Any) -> Any:
-        if isinstance(attn_mask, CausalBias):
-            now = functional.scaled_dot_product_attention
-            dispatch: Callable[..., Any] = CausalBias.__torch_function__  # pyright: ignore[reportUnknownVariableType]
-            return dispatch(now, (CausalBias,), (query, key, value, attn_mask, *rest), named)
-        return foreign(query, key, value, attn_mask, *rest, **named)
+    The bias tells attention from other functions by comparing what was called with the name. Without this the bare
+    function, imported by name before, would take the unset memory of the bias for a mask.
+    """
+    before: Callable[..., Any] = vars(CausalBias)["__torch_function__"].__func__
+    dispatch: Callable[..., Any] = vars(CausalBias)["_dispatch"].__func__
 
-    return call
+    def torch_function(
+        cls: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is foreign:
+            return dispatch(*args, **(kwargs or {}))
+        return before(cls, func, types, args, kwargs)
+
+    yield CausalBias, "__torch_function__", torch_function
 
 
-@overlay("torch.nn.functional:scaled_dot_product_attention", SDPA, through=_with_bias)
+@overlay("torch.nn.functional:scaled_dot_product_attention", SDPA, beside=_beside)
 def scaled_dot_product_attention(
     query: Float[Tensor, "... L E"],
     key: Float[Tensor, "... S E"],

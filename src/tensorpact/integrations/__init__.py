@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         ApplyError,
         LeftInPlaceWarning,
         NotCallableError,
+        OperatorTargetError,
         StubMismatchError,
         TargetNotFoundError,
     )
@@ -29,6 +30,7 @@ __all__ = [
     "ImportHook",
     "LeftInPlaceWarning",
     "NotCallableError",
+    "OperatorTargetError",
     "Overlay",
     "StubMismatchError",
     "TargetNotFoundError",

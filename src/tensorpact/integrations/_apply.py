@@ -1,5 +1,6 @@
 """Contracts on functions of somebody else: put on by name, before or after the import, and taken off again."""
 
+import inspect
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from ._apply_arrivals import arrivals, complete
 from ._apply_errors import ApplyError, LeftInPlaceWarning
 from ._apply_overlay import Overlay, overlay_of
 from ._apply_places import Place, aliases, exchange, place_text
-from ._apply_targets import TargetName, look_up, parse, require_findable
+from ._apply_targets import Found, TargetName, look_up, parse, require_exchangeable, require_findable
 from ._apply_wrap import contracted
 
 _lock = threading.RLock()
@@ -25,7 +26,7 @@ class Applied:
     """A contract on a foreign function; a context manager that takes it off at its end.
 
     Attributes:
-        target: The function, as ``module:name``.
+        target: The function, as ``module:name``; an operator, as ``torch.ops.ns.name``.
         contract: What was put on it; None for its annotations alone.
         function: The contracted function; None as long as the module is not imported.
     """
@@ -47,6 +48,7 @@ class Applied:
         self._entry: Entry | None = None
         self._original: Any = None
         self._places: list[Place] = []
+        self._beside: list[Place] = []
         self._removed = decorating.disabled
 
     def __enter__(self) -> "Applied":
@@ -105,6 +107,10 @@ class Applied:
             old, places = self._entry, self._places
             entry, function = contracted(found.function, self._name, self._overlay, self._check_returns)
             self._places = []
+            # Made anew of what stood there before, or a second module would find the first one's.
+            beside, self._beside = self._beside, []
+            for place in beside:
+                place.restore()
             try:
                 self._exchange(found.function, function, module)
             except ApplyError:
@@ -113,7 +119,7 @@ class Applied:
                 self._places = places
                 raise
             # Of a reloaded module: what others imported by name before stays checked.
-            self._places += [p for p in places if p.owner is not module]
+            self._places += [p for p in places if p.owner is not module and p not in beside]
             self._entry, self.function, self._original = entry, function, found.function
             del old
 
@@ -122,6 +128,10 @@ class Applied:
         self._places.append(exchange(first, function, place_text(first.owner, first.name)))
         for found in aliases(original, self._packages):
             self._places.append(exchange(found, function, place_text(found.owner, found.name)))
+        for owner, name, now in self._overlay.beside(original) if self._overlay.beside is not None else ():
+            found = Found(owner, name, inspect.getattr_static(owner, name), original)
+            self._beside.append(exchange(found, now, place_text(owner, name)))
+            self._places.append(self._beside[-1])
 
     def remove(self) -> tuple[str, ...]:
         """Take the contract off; once is enough.
@@ -180,6 +190,7 @@ def apply(
     Raises:
         TargetNotFoundError: The module is not installed, or has no such name.
         NotCallableError: The name is not that of a function.
+        OperatorTargetError: It is an operator of torch's own, or a single overload.
         AlreadyAppliedError: The function has a contract.
         StubMismatchError: The stub does not fit its parameters.
         ContractDefinitionError: The contract does not fit the annotations.
@@ -194,7 +205,9 @@ def apply(
     if chosen is not None and not isinstance(chosen, FunctionType):
         raise TypeError(f"a stub is a function with annotations, and not {chosen!r}")
     names = (packages,) if isinstance(packages, str) else tuple(packages)
-    applied = Applied(parse(target or made.target), replace(made, stub=chosen), names, check_returns)
+    name = parse(target or made.target)
+    require_exchangeable(name)
+    applied = Applied(name, replace(made, stub=chosen), names, check_returns)
     if not decorating.disabled:
         with _lock:
             applied.start()

@@ -13,6 +13,10 @@ class NotCallableError(ApplyError, TypeError):
     """What stands under the name is no function that a checked one could take the place of."""
 
 
+class OperatorTargetError(ApplyError, ValueError):
+    """The name is that of an operator that torch needs as it is: one of its own, or a single overload."""
+
+
 class AlreadyAppliedError(ApplyError):
     """The function has a contract already; it would be checked twice."""
 

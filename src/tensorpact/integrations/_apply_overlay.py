@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -21,7 +21,7 @@ _MARK = "__overlay__"
 
 
 def overlay(
-    target: str, contract: Contract, *, through: Callable[[Any], Callable[..., Any]] | None = None
+    target: str, contract: Contract, *, beside: Callable[[Any], Iterable[tuple[Any, str, Any]]] | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make an overlay of a stub: a contracted function that calls the foreign one, for use as it is or by ``apply``.
 
@@ -30,18 +30,17 @@ def overlay(
     Args:
         target: The foreign function, as ``module:name``.
         contract: What it promises.
-        through: Makes what is called of the foreign function, where that needs more than a call.
+        beside: Other attributes that ``apply`` exchanges with it, made of the foreign function: owner, name and what
+            stands there as long as the contract is on.
     """
     parse(target)
 
-    def late() -> Any:
-        found = _foreign(target)
-        return found if through is None else through(found)
-
     def decorate(stub: Callable[P, R]) -> Callable[P, R]:
-        made = Overlay(target, contract, cast(FunctionType, stub), through)
+        made = Overlay(target, contract, cast(FunctionType, stub), beside)
         written = signature_of(stub)
-        body = forwarder(resolving(late), list(written.parameters.values()), "plain", target, by_name=True)
+        body = forwarder(
+            resolving(lambda: _foreign(target)), list(written.parameters.values()), "plain", target, by_name=True
+        )
         scope = closed_over(stub)
         body.__annotations__ = {
             name: evaluate_hint(hint, getattr(stub, "__globals__", {}), scope)

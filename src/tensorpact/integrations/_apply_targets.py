@@ -12,9 +12,19 @@ from pathlib import Path, PurePath
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
-from ._apply_errors import ApplyError, NotCallableError, TargetNotFoundError
+from ._apply_errors import ApplyError, NotCallableError, OperatorTargetError, TargetNotFoundError
 
 _OPS = "torch.ops."
+#: Namespaces of operators that torch defines and uses itself.
+# fmt: off
+_TORCHS_OWN = frozenset({
+    "aten", "prim", "prims", "inductor", "inductor_prims", "_inductor_test", "debugprims", "rngprims",
+    "debug_mode_ops", "export", "higher_order", "profiler", "streams", "static_runtime", "quantized", "_quantized",
+    "quantization", "sparse", "mkl", "mkldnn", "mkldnn_prepacked", "onednn", "onnx", "onnx_symbolic", "c10d",
+    "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "symm_mem", "fsdp", "flex_lib", "_dtensor",
+    "_native", "_test",
+})
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +44,13 @@ class TargetName:
         """The path as one name."""
         return ".".join(self.path)
 
+    @property
+    def operator(self) -> tuple[str, ...]:
+        """Namespace, name and overload of an operator of torch; empty for anything else."""
+        return self.path[1:] if self.module == "torch" and self.path[0] == "ops" else ()
+
     def __str__(self) -> str:
-        return f"{self.module}:{self.qualname}"
+        return f"{self.module}{'.' if self.operator else ':'}{self.qualname}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +87,29 @@ def parse(text: str) -> TargetName:
     if not colon or not all(part.isidentifier() for part in parts):
         raise ValueError(f"{text!r} names no function: write pkg.mod:function, pkg.mod:Class.method or torch.ops.ns.op")
     return TargetName(module, tuple(path.split(".")))
+
+
+def require_exchangeable(target: TargetName) -> None:
+    """Make sure that a name is not that of an operator that ``torch.compile`` needs as it is.
+
+    Args:
+        target: The name.
+
+    Raises:
+        OperatorTargetError: It is one of torch's own, or a single overload.
+    """
+    instead = "put the contract on the Python function that calls it"
+    if target.operator and target.operator[0] in _TORCHS_OWN:
+        raise OperatorTargetError(
+            f"{target} is one of torch's own operators, which torch.compile looks up by these names and needs as they "
+            f"are; {instead}"
+        )
+    if len(target.operator) > 2:
+        packet = ".".join(("torch.ops", *target.operator[:2]))
+        raise OperatorTargetError(
+            f"{target} is one overload of an operator, and torch.compile traces no function in its place; name the "
+            f"operator, {packet}, or {instead}"
+        )
 
 
 def look_up(target: TargetName, module: ModuleType) -> Found:
@@ -111,7 +149,7 @@ def _attribute(owner: Any, name: str, target: TargetName, seen: str) -> Any:
 
 def near(name: str, names: Iterable[str]) -> str:
     """A hint at names that look like one; empty where there is none."""
-    found = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    found = difflib.get_close_matches(name, dict.fromkeys(names), n=3, cutoff=0.6)
     return f"; near it: {', '.join(found)}" if found else ""
 
 

@@ -1,7 +1,7 @@
 """A foreign function as the body of a contracted one: its parameters, with the annotations of a stub."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any, cast
@@ -32,13 +32,14 @@ class Overlay:
         target: The function, as ``module:name``.
         contract: What it promises.
         stub: A function of its parameters with annotations; None where it has them itself.
-        through: Makes what is called of the foreign function, where that needs more than a call.
+        beside: Other attributes that are exchanged as long as the contract is on, made of the foreign function: owner,
+            name and what stands there then. For code that compares what is called with the name that is exchanged.
     """
 
     target: str
     contract: Contract | None
     stub: FunctionType | None
-    through: Callable[[Any], Callable[..., Any]] | None = None
+    beside: Callable[[Any], Iterable[tuple[Any, str, Any]]] | None = None
 
 
 def contracted(function: Any, target: TargetName, overlay: Overlay, check_returns: bool) -> tuple[Entry, FunctionType]:
@@ -58,7 +59,7 @@ def contracted(function: Any, target: TargetName, overlay: Overlay, check_return
     contract, stub = overlay.contract, cast("FunctionType | None", overlay.stub)
     function = _bare(function, target, given=contract is not None or stub is not None)
     if stub is not None:
-        body = forwarding(function, stub, target, overlay.through)
+        body = forwarding(function, stub, target)
     elif isinstance(function, FunctionType):
         body = function
     else:
@@ -106,7 +107,9 @@ def foreign_of(function: Any) -> Any:
 
 def _carry(function: Any, made: FunctionType) -> None:
     """Hand on what else a callable object offers, such as ``cache_clear`` or the overloads of an operator."""
-    for name in dir(function):
+    # An operator lists only those of its overloads that somebody has asked for.
+    overloads = cast("list[str]", function.overloads() if hasattr(function, "_schemas") else [])
+    for name in (*dir(function), *overloads):
         if not name.startswith("__") and not hasattr(FunctionType, name) and name not in made.__dict__:
             try:
                 made.__dict__[name] = getattr(function, name)
@@ -114,16 +117,13 @@ def _carry(function: Any, made: FunctionType) -> None:
                 continue
 
 
-def forwarding(
-    function: Any, stub: FunctionType, target: TargetName, through: Callable[[Any], Callable[..., Any]] | None = None
-) -> FunctionType:
+def forwarding(function: Any, stub: FunctionType, target: TargetName) -> FunctionType:
     """A function of the parameters of a foreign one and the annotations of its stub, that calls the foreign one.
 
     Args:
         function: The foreign function.
         stub: Its stub.
         target: Its name.
-        through: Makes what is called of the foreign function.
 
     Raises:
         StubMismatchError: The two do not fit.
@@ -131,7 +131,7 @@ def forwarding(
     written = signature_of(stub)
     merged = merge(written, parameters_of(function), target)
     kind = kind_of(function)
-    body = forwarder(function if through is None else through(function), merged, kind, str(target))
+    body = forwarder(function, merged, kind, str(target))
     hints = {p.name: p.annotation for p in merged if p.annotation is not EMPTY}
     scope = closed_over(stub)
     annotations = {name: evaluate_hint(hint, stub.__globals__, scope) for name, hint in hints.items()}
