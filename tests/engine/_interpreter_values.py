@@ -145,6 +145,28 @@ def one_by_one(seed):
     assert broken > 3
 
 
+def edges_of_64_bits():
+    largest, smallest = 2**63 - 1, -(2**63)
+
+    def wide(*numbers):
+        return ints(*numbers, dtype=torch.int64)
+
+    for row, expected in (
+        (Row(MULTIPLE, wide(-1, 0, 4), lower=0, padding="negative"), (1, 0, 0)),
+        (Row(MULTIPLE, wide(4, 8), lower=-4), (0, 4, -4)),
+        (Row(MULTIPLE, wide(4, 9, 8), lower=0, lower_of=wide(4, 3, 5)), (2, 8, 5)),
+        (Row(RANGE, wide(4, largest), upper=5, plus=1), (1, largest, 5)),
+        (Row(RANGE, wide(0, smallest), 0, 5, plus_of=wide(1, -3)), (1, smallest, 0)),
+        (Row(RANGE, wide(0, 4), upper=5, plus=2**64), (0, largest, 5)),
+        (Row(RANGE, wide(9, 9), upper=1, upper_of=wide(largest, 7)), (1, 9, 8)),
+        (Row(RANGE, wide(4, largest), -(2**64), 2**64), None),
+        (Row(RANGE, wide(0, 9, 9, 9).view(2, 2), 0, 5, mode=COLUMNS, active=wide(7, 0), per=2**64), None),
+        (Row(RANGE, wide(0, 9), 0, 5, padding=2**64), (1, 9, 5)),
+    ):
+        found = look([row])
+        assert (found and (found.place, found.value, found.limit)) == expected, row
+
+
 def first_of_several():
     right, late, early = Row(RANGE, ints(1, 2), 0, 5), Row(RANGE, ints(*range(1000)), 0, 900), Row(RANGE, ints(9), 0, 5)
     assert look([right, right]) is None
@@ -448,7 +470,14 @@ def reported(name, mode):
 
 for seed in range(2):
     case(one_by_one, seed=seed)
-for function in (first_of_several, ring_is_bounded, one_after_the_other, a_remembered_signature, threads):
+for function in (
+    edges_of_64_bits,
+    first_of_several,
+    ring_is_bounded,
+    one_after_the_other,
+    a_remembered_signature,
+    threads,
+):
     case(function)
 for function in (a_captured_launch_tells_of_each_run, a_first_call_is_not_captured, the_stack_if_asked):
     case(function)

@@ -94,6 +94,18 @@ def test_what_is_not_translated_stays_with_its_reason():
     assert "# ^ not translated, its condition calls .max() of a tensor" in made.text
 
 
+def test_an_exception_that_only_the_function_knows_is_not_imported():
+    made = draft(f"{FILE}:raises_its_own")
+    assert list(made.checks.values()) == [
+        "raises Mistake, and Mistake is bound in the function",
+        "raises Kinds.Wrong, and Kinds is bound in the function",
+        "raises error, and error is bound in the function",
+        None,
+    ]
+    assert "import Mistake" not in made.text
+    assert "Kinds, " not in made.text
+
+
 def test_a_whole_draft(snapshot):
     snapshot("draft", draft(f"{FILE}:attend").text)
 

@@ -96,6 +96,7 @@ DEFAULTS: list[tuple[str, Any, Any, str]] = [
     ("none", int | None, None, "SymInt? value=None"),
     ("none that the hint does not name", int, None, "SymInt? value=None"),
     ("int", int, -3, "SymInt value=-3"),
+    ("the smallest int", int, -(2**63), f"SymInt value={-(2**63)}"),
     ("float", float, 1e-06, "float value=1e-06"),
     ("bool", bool, True, "bool value=True"),
     ("str", str, "two words", 'str value="two words"'),
@@ -120,6 +121,14 @@ def test_the_default_of_a_parameter(register: Register, hint: Any, value: Any, t
     op.overload(X)
     assert seen == [value, value]
     assert type(seen[1]) is type(value)
+
+
+def test_a_float_may_have_an_int_of_many_digits_as_its_default(register: Register):
+    def f(x: Shaped[Tensor, "*any"], y: float = 10**20) -> None: ...
+
+    op = register("f", contract(f))
+    op(X)
+    assert op.overload._schema.arguments[1].default_value == 1e20
 
 
 def test_parameters_of_every_kind_keep_their_place(register: Register):
@@ -379,6 +388,18 @@ def starred(*x: int) -> None: ...
 
 @wrong("x: the default inf has no form in a schema")
 def infinite(x: float = float("inf")) -> None: ...
+
+
+@wrong(f"x: the default {10**20} has no form in a schema")
+def enormous(x: int = 10**20) -> None: ...
+
+
+@wrong(f"x: the default {-(10**20)} has no form in a schema")
+def enormous_below(x: int | float = -(10**20)) -> None: ...
+
+
+@wrong(f"x: the default {10**20} has no form in a schema")
+def enormous_inside(x: list[int] = [1, 10**20]) -> None: ...  # noqa: B006 - nothing calls it
 
 
 @wrong("the return value has no annotation")

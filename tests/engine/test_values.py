@@ -227,6 +227,70 @@ def test_lists_and_tensors_are_judged_alike(seed: int):
     assert 30 < broken < 140
 
 
+LARGEST, SMALLEST = 2**63 - 1, -(2**63)
+
+
+def wide(*numbers: int) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int64)
+
+
+EDGES: dict[str, tuple[rows.Row, rows.Breach | None]] = {
+    "a-unit-of-none": (rows.Row(rows.MULTIPLE, wide(-1, 0, 4), lower=0, padding="negative"), rows.Breach(1, 0, 0)),
+    "a-negative-unit": (rows.Row(rows.MULTIPLE, wide(4, 8), lower=-4), rows.Breach(0, 4, -4)),
+    "a-unit-by-row": (rows.Row(rows.MULTIPLE, wide(4, 9, 8), lower=0, lower_of=wide(4, 3, 5)), rows.Breach(2, 8, 5)),
+    "a-unit-of-more-bits": (rows.Row(rows.MULTIPLE, wide(0, 4), lower=2**64), rows.Breach(1, 4, LARGEST)),
+    "a-sum-above": (rows.Row(rows.RANGE, wide(4, LARGEST), upper=5, plus=1), rows.Breach(1, LARGEST, 5)),
+    "a-sum-below": (rows.Row(rows.RANGE, wide(0, SMALLEST), 0, 5, plus_of=wide(1, -3)), rows.Breach(1, SMALLEST, 0)),
+    "more-added-than-64-bits": (rows.Row(rows.RANGE, wide(0, 4), upper=5, plus=2**64), rows.Breach(0, LARGEST, 5)),
+    "a-bound-by-row-above": (
+        rows.Row(rows.RANGE, wide(9, 9), upper=1, upper_of=wide(LARGEST, 7)),
+        rows.Breach(1, 9, 8),
+    ),
+    "a-bound-of-more-bits": (rows.Row(rows.RANGE, wide(4, LARGEST), -(2**64), 2**64), None),
+    "a-page-of-more-bits": (
+        rows.Row(rows.RANGE, wide(0, 9, 9, 9).view(2, 2), 0, 5, mode=rows.COLUMNS, active=wide(7, 0), per=2**64),
+        None,
+    ),
+    "a-mark-of-more-bits": (rows.Row(rows.RANGE, wide(0, 9), 0, 5, padding=2**64), rows.Breach(1, 9, 5)),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges_of_64_bits_are_judged_alike(name: str):
+    row, expected = EDGES[name]
+    place, value, limit = rows.reduced(row).tolist()
+    assert (None if place < 0 else rows.Breach(place, value, limit)) == expected
+    assert rows._in_sequence(rows._listed(row)) == expected
+
+
+@pytest.mark.parametrize("count", [3, 2000])
+@pytest.mark.parametrize("n", [0, -8])
+def test_nothing_is_a_multiple_of_a_unit_that_is_none(count: int, n: int):
+    aligned = DocumentedError("out-of-step", ValueError, "{name}[{position}] = {value}, not {expected}")
+
+    @contract(Contract("f", clauses=[values("x", multiple_of("n"), padding="negative", error=aligned)]))
+    def f(x: Int[Tensor, " k"], n: int) -> int:
+        return 1
+
+    x = torch.full((count,), 16)
+    x[0] = -1
+    assert f(x, 8) == 1
+    with pytest.raises(ValueError, match=rf"^x\[1\] = 16, not a multiple of n = {n}\n"):
+        f(x, n)
+
+
+@pytest.mark.parametrize("count", [3, 2000])
+def test_bounds_and_sums_of_more_than_64_bits(count: int):
+    @contract(Contract("f", clauses=[values("x", at_most("n"), plus="m")]))
+    def f(x: Int[Tensor, " k"], n: int, m: int) -> int:
+        return 1
+
+    x = torch.full((count,), LARGEST)
+    assert f(x, 2**64, 0) == 1
+    with pytest.raises(ValueError, match=rf"^x\[0\] \+ m is {LARGEST}, expected at most n = 5\n"):
+        f(x, 5, 1)
+
+
 def row_of(rng: random.Random) -> rows.Row:
     kind = rng.choice((rows.RANGE, rows.RANGE, rows.ORDER, rows.MULTIPLE, rows.DISTINCT, rows.SAME_EMPTY))
     count = rng.choice((0, 1, 2, 7, 12))

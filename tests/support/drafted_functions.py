@@ -171,6 +171,23 @@ def unreadable(x: torch.Tensor, y: torch.Tensor):
     assert y.shape[0] == 4
 
 
+def raises_its_own(x: torch.Tensor, error: type = ValueError):
+    class Mistake(ValueError):
+        pass
+
+    class Kinds:
+        Wrong = Mistake
+
+    if x.ndim != 2:
+        raise Mistake("not a matrix")
+    if x.shape[0] == 0:
+        raise Kinds.Wrong("no row")
+    if x.shape[1] == 0:
+        raise error("no column")
+    if x.shape[1] > 4:
+        raise ValueError("too many columns")
+
+
 class Layer:
     def forward(self, x: torch.Tensor):
         if x.shape[-1] != self.width:

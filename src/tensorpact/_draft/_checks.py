@@ -124,6 +124,15 @@ def locals_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     return stored - names
 
 
+def bound_in(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Names that mean nothing outside a function: parameters, locals, and classes and functions defined in it."""
+    spec = function.args
+    parameters = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, *(a for a in (spec.vararg, spec.kwarg) if a)]
+    inner = [n for s in function.body for n in ast.walk(s)]
+    defined = {n.name for n in inner if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+    return {a.arg for a in parameters} | locals_of(function) | defined
+
+
 def may_raise(node: ast.stmt) -> bool:
     return any(
         isinstance(n, (ast.Raise, ast.Assert))

@@ -10,6 +10,7 @@ from ._checks import (
     State,
     Unpacking,
     as_load,
+    bound_in,
     forget,
     implies,
     index_of,
@@ -60,6 +61,7 @@ class Reading:
         self._chain = 0
         self._depth = 0
         self._local = locals_of(source.function)
+        self._bound = bound_in(source.function)
         # What the module binds is no local, whatever a helper calls its own.
         self._helpers = {n: f for n, f in source.functions.items() if n not in self._local}
         self._body(source.function.body, State({}, []))
@@ -388,11 +390,11 @@ class Reading:
             except UnreadableError as bad:
                 bound[name] = Unknown(f"depends on {name}, which {bad}")
         inner = State(bound, list(state.guards), state.blocked)
-        outer, self._depth = self._local, 1
-        self._local = locals_of(helper)
+        outer, self._depth = (self._local, self._bound), 1
+        self._local, self._bound = locals_of(helper), bound_in(helper)
         before = len(self.events)
         self._body(helper.body, inner)
-        self._local, self._depth = outer, 0
+        (self._local, self._bound), self._depth = outer, 0
         return len(self.events) > before
 
     # -- the checks themselves --------------------------------------------------------------------------------------
@@ -450,8 +452,10 @@ class Reading:
             if not fires.value:
                 return  # a loop written out may hold rounds that never fire
             problem = "is raised by every call that comes so far"
-        if isinstance(exception, ast.Name) and exception.id in self._local:
-            problem = problem or f"raises {exception.id}, which is bound in the function"
+        inside = sorted(names_in(exception) & self._bound)
+        if inside:
+            # A documented error stands outside the function, where nobody can import the name.
+            problem = problem or f"raises {ast.unparse(exception)}, and {inside[0]} is bound in the function"
         text = self._text(node)
         unique = [g for i, g in enumerate(guards) if not any(same(g, e) for e in guards[:i])]
         unique = [g for g in unique if not any(implies(e, g) for e in unique)]

@@ -21,6 +21,7 @@ NONE = tl.constexpr(1 << 62)
 PLACES = tl.constexpr(44)
 PLACE_BITS = tl.constexpr((1 << 44) - 1)
 LOWEST = tl.constexpr(-(2**63))
+HIGHEST = tl.constexpr(2**63 - 1)
 PAIRS = tl.constexpr(64)
 
 ORDER = tl.constexpr(1)
@@ -79,6 +80,15 @@ def _of_rows(address, code, stride, rows, mask):
     if address != 0:
         value = _wide(address, code, rows * stride, mask)
     return value
+
+
+@no_type_check
+@triton.jit
+def _total(one, other):
+    """A sum that stops at the largest and the smallest number of 64 bits."""
+    wrapped = one + other
+    # It has wrapped where its sign is that of neither part; the shift leaves the sign alone.
+    return tl.where(((one ^ wrapped) & (other ^ wrapped)) < 0, (one >> 63) ^ HIGHEST, wrapped)
 
 
 @no_type_check
@@ -179,10 +189,10 @@ def check_values_kernel(memory, counters, table, counter, RING: tl.constexpr, BL
                 columns = places - rows * size
             offsets = rows * stride + columns * step
             entry = _load(address, code, offsets, mask)
-            values = entry + plus + _of_rows(plus_at, plus_code, plus_step, rows, mask)
+            values = _total(_total(entry, plus), _of_rows(plus_at, plus_code, plus_step, rows, mask))
             bound = _of_rows(bound_at, bound_code, bound_step, rows, mask)
-            lower = least + tl.where((side & BELOW) != 0, bound, 0)
-            upper = most + tl.where((side & ABOVE) != 0, bound, 0)
+            lower = _total(least, tl.where((side & BELOW) != 0, bound, 0))
+            upper = _total(most, tl.where((side & ABOVE) != 0, bound, 0))
             limits = tl.where(values < lower, lower, upper)
             broken = (values < lower) | (values > upper)
             if (kind == ORDER) | (kind == SAME_EMPTY):
@@ -197,7 +207,7 @@ def check_values_kernel(memory, counters, table, counter, RING: tl.constexpr, BL
                     broken = (values == 0) != (limits == 0)
             elif kind == MULTIPLE:
                 limits = lower
-                broken = values % least != 0
+                broken = (lower < 1) | (values % tl.maximum(lower, 1) != 0)
             elif kind == FINITE:
                 broken = (values & most) == most
             elif kind == DISTINCT:

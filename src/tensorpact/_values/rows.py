@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-#: What a kernel has in the place of no bound.
-LOWEST, HIGHEST = -(2**63), 2**63 - 1
+from .saturating import HIGHEST, LOWEST, factor, held, held_exactly, total
+
 RANGE, ORDER, MULTIPLE, DISTINCT, FINITE, SAME_EMPTY = range(6)
 ALL, SPAN, COLUMNS, LIVE = range(4)
 KINDS = {
@@ -48,6 +48,7 @@ class Row:
         padding: Entries not looked at: ``"negative"`` ones, one number, or None.
         other: The other vector of ``same_empty``.
         shape: Sizes of the numbers, where they are a list now and were a tensor.
+        saturates: Whether sums stop at what 64 bits hold, as they do for tensors.
     """
 
     kind: int
@@ -66,6 +67,7 @@ class Row:
     padding: int | str | None = None
     other: Numbers | None = None
     shape: tuple[int, ...] = ()
+    saturates: bool = False
 
     def parts(self) -> Iterable[Numbers]:
         """Everything that holds numbers."""
@@ -142,7 +144,7 @@ def _listed(row: Row) -> Row:
     parts = {name: getattr(row, name) for name in names}
     lists: dict[str, Any] = {n: as_ints(p) for n, p in parts.items() if isinstance(p, Tensor)}
     shape = tuple(row.numbers.shape) if isinstance(row.numbers, Tensor) else ()
-    return replace(row, **lists, shape=shape)
+    return replace(row, **lists, shape=shape, saturates=True)
 
 
 def _as_breach(read: list[int], row: Row) -> Breach | None:
@@ -176,9 +178,9 @@ def reduced(row: Row) -> Tensor:
     flat = _bits(numbers.reshape(-1)) if row.kind == FINITE else numbers.reshape(-1).to(torch.int64)
     inner = math.prod(numbers.shape[1:]) if numbers.ndim else 1
     rows = places // max(inner, 1)
-    value, limit = flat[places] + row.plus, torch.zeros_like(places)
+    value, limit = total(flat[places], row.plus), torch.zeros_like(places)
     if row.plus_of is not None:
-        value = value + _of(row.plus_of, rows)
+        value = total(value, _of(row.plus_of, rows))
     if row.kind == RANGE:
         lower, upper = _bound(row.lower, row.lower_of, rows), _bound(row.upper, row.upper_of, rows)
         low = value < lower
@@ -187,7 +189,8 @@ def reduced(row: Row) -> Tensor:
         limit = flat[places - 1]
         broken = value < limit
     elif row.kind == MULTIPLE:
-        broken, limit = value % row.lower != 0, limit + row.lower
+        limit = _bound(row.lower, row.lower_of, rows)
+        broken = (limit < 1) | (value % limit.clamp(min=1) != 0)
     elif row.kind == DISTINCT:
         limit = value
         broken = _repeats(flat)
@@ -206,7 +209,7 @@ def as_tensor(numbers: Numbers) -> Tensor:
     """Numbers as a tensor; what no 64 bits hold becomes the largest or smallest that they do."""
     if isinstance(numbers, Tensor):
         return numbers
-    return torch.tensor([max(min(int(n), HIGHEST), LOWEST) for n in numbers], dtype=torch.int64)
+    return torch.tensor([held(n) for n in numbers], dtype=torch.int64)
 
 
 def _bits(flat: Tensor) -> Tensor:
@@ -223,7 +226,7 @@ def _of(numbers: Numbers, rows: Tensor | None, device: torch.device | None = Non
 
 
 def _bound(fixed: int, of: Numbers | None, rows: Tensor) -> Tensor:
-    return torch.full_like(rows, fixed) if of is None else _of(of, rows) + fixed
+    return torch.full_like(rows, held(fixed)) if of is None else total(_of(of, rows), fixed)
 
 
 def _repeats(flat: Tensor) -> Tensor:
@@ -239,7 +242,7 @@ def _counts(row: Row, numbers: Tensor, places: Tensor, rows: Tensor, flat: Tenso
     counts: Tensor = torch.ones_like(places, dtype=torch.bool)
     if row.padding == "negative":
         counts = torch.ge(flat[places], 0)
-    elif isinstance(row.padding, int):
+    elif isinstance(row.padding, int) and held_exactly(row.padding):
         counts = torch.ne(flat[places], row.padding)
     if row.active is None:
         return counts
@@ -251,8 +254,8 @@ def _counts(row: Row, numbers: Tensor, places: Tensor, rows: Tensor, flat: Tenso
         return torch.logical_and(counts, inside)
     if row.mode == LIVE:
         return torch.logical_and(counts, torch.ge(_of(row.active, rows), 0))
-    columns = places % max(numbers.shape[-1], 1)
-    return torch.logical_and(counts, torch.lt(columns * row.per, _of(row.active, rows)))
+    size = max(numbers.shape[-1], 1)
+    return torch.logical_and(counts, torch.lt(places % size * factor(row.per, size), _of(row.active, rows)))
 
 
 def _in_sequence(row: Row) -> Breach | None:
@@ -280,23 +283,30 @@ def _of_entry(row: Row, place: int, entry: int, seen: set[int]) -> Breach | None
     if row.kind == ORDER:
         before = cast("Sequence[int]", row.numbers)[place - 1]
         return Breach(place, entry, before) if entry < before else None
-    if row.kind == MULTIPLE:
-        return Breach(place, entry, row.lower) if entry % row.lower else None
     if row.kind == DISTINCT:
         if entry in seen:
             return Breach(place, entry, entry)
         seen.add(entry)
         return None
     line = place // max(math.prod(row.shape[1:]), 1)
-    value = entry + row.plus + (_at(row.plus_of, line) if row.plus_of is not None else 0)
-    lower = row.lower + (_at(row.lower_of, line) if row.lower_of is not None else 0)
-    upper = row.upper + (_at(row.upper_of, line) if row.upper_of is not None else 0)
+    value = _sum(row, _sum(row, entry, row.plus), _at(row.plus_of, line))
+    lower = _sum(row, row.lower, _at(row.lower_of, line))
+    upper = _sum(row, row.upper, _at(row.upper_of, line))
+    if row.kind == MULTIPLE:
+        # Nothing is a multiple of a unit below 1, which a call may bring.
+        return Breach(place, value, lower) if lower < 1 or value % lower else None
     if value < lower and row.lower != LOWEST:
         return Breach(place, value, lower)
     return Breach(place, value, upper) if value > upper and row.upper != HIGHEST else None
 
 
-def _at(numbers: Numbers, place: int) -> int:
+def _sum(row: Row, one: int, other: int) -> int:
+    return held(held(one) + held(other)) if row.saturates else one + other
+
+
+def _at(numbers: Numbers | None, place: int) -> int:
+    if numbers is None:
+        return 0
     return int(numbers[0 if len(numbers) == 1 else place])
 
 
@@ -313,4 +323,4 @@ def _is_active(row: Row, place: int) -> bool:
     if row.mode == LIVE:
         return _at(active, place // max(math.prod(row.shape[1:]), 1)) >= 0
     line, column = divmod(place, max(row.shape[-1], 1)) if row.shape else (0, place)
-    return column * row.per < _at(active, line)
+    return column * (factor(row.per, row.shape[-1]) if row.saturates else row.per) < _at(active, line)

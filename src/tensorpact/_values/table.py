@@ -28,7 +28,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .rows import ALL, COLUMNS, DISTINCT, FINITE, LIVE, LOWEST, SPAN, Numbers, Row
+from .rows import ALL, COLUMNS, DISTINCT, FINITE, LIVE, SPAN, Numbers, Row
+from .saturating import LOWEST, factor, held, held_exactly
 
 WORDS = 32
 _WIDTHS = {torch.int32: 0, torch.int64: 1, torch.int16: 2, torch.int8: 3, torch.uint8: 4, torch.bool: 4}
@@ -102,7 +103,7 @@ def _encoded(row: Row, pointers: list[tuple[int, Tensor]], base: int) -> list[in
     words[2] = _width(numbers, row.kind == FINITE)
     words[31], words[3] = row.span()
     words[4], words[7], words[8] = _axes(numbers, keep_first=_by_row(row))
-    words[11], words[12] = row.lower, row.upper
+    words[11], words[12] = held(row.lower), held(row.upper)
     if row.kind == FINITE:
         words[11], words[12] = LOWEST, _EXPONENTS[numbers.dtype]
     elif row.kind == DISTINCT and row.span()[1] > MOST_DISTINCT:
@@ -121,15 +122,15 @@ def _encoded(row: Row, pointers: list[tuple[int, Tensor]], base: int) -> list[in
     if row.mode != ALL and row.active is not None:
         active = _reference(words, pointers, base, 22, row.active, numbers)
         words[25] = row.mode
-        words[26] = row.per if row.mode == COLUMNS else 0
+        words[26] = factor(row.per, numbers.shape[-1]) if row.mode == COLUMNS else 0
         if row.mode == SPAN:
             # The kernel reads the first offset and the one behind a whole step.
             words[24] = active.stride(0) * (active.numel() - 1) if active.numel() else 0
             words[3] = words[3] if active.numel() else words[31]
-    if row.padding is not None:
+    if row.padding == "negative" or (isinstance(row.padding, int) and held_exactly(row.padding)):
         words[27] = _PADDING_NEGATIVE if row.padding == "negative" else _PADDING_EXACT
         words[28] = row.padding if isinstance(row.padding, int) else 0
-    words[29] = row.plus
+    words[29] = held(row.plus)
     return words
 
 

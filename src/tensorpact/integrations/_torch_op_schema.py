@@ -141,13 +141,19 @@ def _one(kind: Any) -> SchemaType:
     raise Refused(getattr(kind, "__name__", repr(kind)))
 
 
-def default_text(value: Any) -> str:
+def default_text(value: Any, floats: bool = False) -> str:
     """A default value as the schema language writes it.
+
+    Args:
+        value: The default.
+        floats: Whether numbers are read as floats, which have no limit of 64 bits.
 
     Raises:
         Refused: The language cannot write it.
     """
-    if value is None or isinstance(value, bool) or type(value) is int:
+    if value is None or isinstance(value, bool):
+        return str(value)
+    if type(value) is int and (floats or -(2**63) <= value < 2**63):
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
         return repr(value)
@@ -158,7 +164,7 @@ def default_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         items = cast("list[Any]", value)
         if all(type(item) in (int, float, bool) for item in items):
-            return f"[{', '.join(default_text(item) for item in items)}]"
+            return f"[{', '.join(default_text(item, floats) for item in items)}]"
     raise Refused(f"the default {value!r}")
 
 
@@ -199,7 +205,7 @@ def read_arguments(terms: Terms, types: Mapping[str, Any], without: Sequence[str
         text = f"{kind.text} {parameter.name}"
         if parameter.default is not EMPTY:
             try:
-                text += f"={default_text(parameter.default)}"
+                text += f"={default_text(parameter.default, kind.text.startswith('float'))}"
             except Refused as why:
                 _fail(terms, parameter.name, f"{why} has no form in a schema")
         found.append(Argument(parameter, kind, text))
