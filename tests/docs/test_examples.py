@@ -22,7 +22,7 @@ def test_the_commands_of_the_page():
     pytest.importorskip("triton")
     environment = {k: v for k, v in os.environ.items() if k not in ("TENSORPACT", "PYTEST_ADDOPTS")}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    environment |= {"PYTEST_ADDOPTS": "-p no:cacheprovider -p no:xdist", "OMP_NUM_THREADS": "1"}
+    environment |= {"PYTEST_ADDOPTS": "-p no:cacheprovider -n 0", "OMP_NUM_THREADS": "1"}
     said, compared = "", 0
     for kind, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
         if kind == "sh":
