@@ -117,9 +117,12 @@ def _numbers() -> list[Clause]:
     ]
 
 
-def _not_supported(*names: str) -> list[Clause]:
-    """What the public functions take and ignore, or what belongs to kernels of theirs."""
-    more = [require(lambda scheduler_metadata: scheduler_metadata is None, about="scheduler_metadata")] if names else []
+def _not_supported(*more: Clause) -> list[Clause]:
+    """What the public functions take and ignore, or what belongs to kernels of theirs.
+
+    Args:
+        *more: Clauses on what one function alone takes.
+    """
     return [
         any_of(
             require(lambda q_descale: q_descale is None, about="q_descale"),
@@ -290,7 +293,7 @@ KVCACHE = Contract(
             error=QUERY_IGNORED,
             about=("q", "k_cache"),
         ),
-        *_not_supported("scheduler_metadata"),
+        *_not_supported(require(lambda scheduler_metadata: scheduler_metadata is None, about="scheduler_metadata")),
         *_numbers(),
         require(
             lambda cache_seqlens, k, capacity: length_fits(cache_seqlens, k, capacity),

@@ -23,6 +23,7 @@ from tensorpact_kernels.flash_attention.launch_attend import (
     strides,
 )
 from tensorpact_kernels.flash_attention.plan import TileConfig
+from tensorpact_kernels.packed_attention.launch_hopper import columns
 
 MAX_ROWS = 64
 """Query rows of one key head up to which a call is a decode, unless values have more than 256 columns."""
@@ -70,11 +71,6 @@ def is_wide(rows: int, value_dim: int) -> bool:
         value_dim: Columns of values.
     """
     return rows > _WIDE_ROWS and columns(value_dim) > _WIDE_COLUMNS
-
-
-def columns(size: int) -> int:
-    """Return the columns that a tile of this head size takes; those behind it are zero."""
-    return max(_MIN_COLUMNS, 1 << (size - 1).bit_length())
 
 
 def runs(tensor: Tensor) -> bool:

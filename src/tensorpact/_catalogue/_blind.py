@@ -170,12 +170,12 @@ def _free(terms: Terms) -> _Found:
 
 def _scalars(terms: Terms) -> _Found:
     read = {n for rule in _rules(terms) for n in lambda_parameters(rule)} | set(terms.contract.tied)
-    names = [p.name for p in terms.signature.parameters if _is_scalar(p, terms) and p.name not in read]
+    names = [p.name for p in terms.signature.parameters if _is_scalar(p) and p.name not in read]
     if names:
         yield "value", names, f"The values of {_listed(names)}: anything of the annotated type passes."
 
 
-def _is_scalar(p: Parameter, terms: Terms) -> bool:
+def _is_scalar(p: Parameter) -> bool:
     return p.tensor is None and not p.nested and p.other is not EMPTY and p.name != "self"
 
 

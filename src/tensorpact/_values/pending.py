@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from tensorpact._changes import Outline
-from tensorpact._clause import Clause
 
 from . import counts, modes
 from .clauses import Check, Values
@@ -224,15 +223,10 @@ def _error_of(record: Record) -> "ContractViolation":
     value = as_float(record.value, values[looked.name]) if looked.kind == FINITE else record.value
     statement = Statement(looked.clause, looked.name, looked.check, Row(looked.kind, []))
     verdict = broken(statement, Breach(record.place, value, record.limit), scope_of(call))
-    step_error = _documented(looked.step.clause)
-    error = make_error(call, Violation(verdict, step_error, looked.step))
+    error = make_error(call, Violation(verdict, looked.step.clause.error, looked.step))
     error.call_number = record.call
     _annotate(error, record, checked)
     return error
-
-
-def _documented(clause: Clause) -> Any:
-    return clause.error
 
 
 def _annotate(error: "ContractViolation", record: Record, checked: Checked) -> None:
