@@ -188,6 +188,31 @@ def raises_its_own(x: torch.Tensor, error: type = ValueError):
         raise ValueError("too many columns")
 
 
+def fill_in(options):
+    if "kind" not in options:
+        raise KeyError("kind")
+    options["kind"] = "plain"
+
+
+def changes_options(x: torch.Tensor, options: dict, out: torch.Tensor, sizes: list):
+    if "block" not in options:
+        raise ValueError("options name no block")
+    out[0] = 0
+    if out.shape[0] != x.shape[0]:
+        raise ValueError("out has other rows")
+    options.setdefault("split", 1)
+    if options["split"] > x.shape[0]:
+        raise ValueError("more splits than rows")
+    for size in sizes:
+        sizes.remove(size)
+    if len(sizes) != x.ndim:
+        raise ValueError("one size for each axis")
+    other = dict(kind=x.ndim)
+    fill_in(other)
+    if other["kind"] == "plain":
+        raise ValueError("always")
+
+
 class Layer:
     def forward(self, x: torch.Tensor):
         if x.shape[-1] != self.width:
