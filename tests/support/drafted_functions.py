@@ -207,7 +207,7 @@ def changes_options(x: torch.Tensor, options: dict, out: torch.Tensor, sizes: li
         sizes.remove(size)
     if len(sizes) != x.ndim:
         raise ValueError("one size for each axis")
-    other = dict(kind=x.ndim)
+    other = {"kind": x.ndim}
     fill_in(other)
     if other["kind"] == "plain":
         raise ValueError("always")
