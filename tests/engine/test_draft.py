@@ -148,3 +148,9 @@ def test_what_a_function_changes_in_place_is_not_read_as_its_caller_gave_it():
         "its condition depends on sizes, changed",
         "its condition depends on other, changed by fill_in",
     ]
+
+
+def test_a_way_that_depends_on_what_replaces_none_is_not_taken_to_be_known():
+    made = draft(f"{FILE}:chooses_a_plan")
+    assert list(made.checks.values()) == [None, None, "its condition depends on plan, replaced where it is None"]
+    assert "when=lambda plan: plan is not None" in made.text

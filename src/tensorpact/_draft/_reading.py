@@ -159,10 +159,14 @@ class Reading:
         link = self._chain if chain is None else chain
         then, other = state.copy(), state.copy()
         test: ast.expr | None = None
+        unknown: str | None = None
         try:
             test, given = self._read(node.test, state)
             test = self.logic.tidy(test)
             then.guards += [Guard(not_none(n)) for n in sorted(given)]
+            if given:
+                # Which way a call goes that gave None is not known.
+                unknown = f"its condition depends on {min(given)}, replaced where it is None"
             then.guards.append(Guard(test, link))
         except UnreadableError as bad:
             then.blocked = then.blocked or f"its condition {bad}"
@@ -172,6 +176,7 @@ class Reading:
         implied = ended == "raise"
         if test is not None:
             other.guards.append(Guard(self.logic.negate(test), link, implied))
+            other.blocked = other.blocked or (None if implied else unknown)
         elif not implied:
             other.blocked = then.blocked
         start_other = len(other.guards)
@@ -189,7 +194,8 @@ class Reading:
             state.guards += [*kept, *late_other]
         elif ended_other:
             state.values = then.values
-            state.blocked = then.blocked if ended_other == "return" or late_then else state.blocked
+            gone = then.blocked or (unknown if ended_other == "return" else None)
+            state.blocked = gone if ended_other == "return" or late_then else state.blocked
             kept = [g.alone() for g in then.guards[len(state.guards) : start]] if ended_other == "return" else []
             state.guards += [*kept, *late_then]
         else:
@@ -199,6 +205,7 @@ class Reading:
                 ways = ((self.logic.negate(test), late_then), (test, late_other))
                 for past, late in ways:
                     if late:
+                        state.blocked = state.blocked or unknown
                         alive = conjunction(g.test for g in late)
                         state.guards.append(Guard(ast.BoolOp(ast.Or(), [past, alive])))
         return None
