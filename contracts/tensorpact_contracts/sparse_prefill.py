@@ -16,6 +16,7 @@ from tensorpact.clauses import (
     same_dtype,
     shape,
     values,
+    within,
 )
 from tensorpact.clauses import rank as rank_of
 
@@ -86,6 +87,12 @@ INDEX_RANGE = DocumentedError(
     "{name}[{position}] is {value}, but there are {limit} rows to take; a negative index is skipped",
 )
 
+DECODE_INDEX_RANGE = DocumentedError(
+    "decode-index-out-of-range",
+    ValueError,
+    "{name}[{position}] is {value}, expected {expected}: paged decode has no mark for an entry to skip",
+)
+
 DECODE_REQUIRES_CUDA = DocumentedError(
     "decode-requires-cuda-or-hip-tensors",
     RuntimeError,
@@ -118,12 +125,13 @@ def _positive(softmax_scale: float) -> bool:
     return softmax_scale > 0 and fits_float(softmax_scale)
 
 
-def _gathered(indices: str, indptr: str, entries: str, rows: str) -> list[Clause]:
-    """What the numbers of one index list and its offsets must be: the kernel reads what lies between the offsets."""
-    return [
-        values(indptr, at_least(0), nondecreasing(), at_most(entries), error=INDPTR_VALUES),
-        values(indices, less_than(rows), active=indptr, padding="negative", error=INDEX_RANGE),
-    ]
+def _ordered(indptr: str, entries: str) -> Clause:
+    """What the offsets of an index list must be: the kernel reads what lies between them."""
+    return values(indptr, at_least(0), nondecreasing(), at_most(entries), error=INDPTR_VALUES)
+
+
+def _skippable(indices: str, indptr: str, rows: str) -> Clause:
+    return values(indices, less_than(rows), active=indptr, padding="negative", error=INDEX_RANGE)
 
 
 def _shared(*names: str) -> list[Clause]:
@@ -168,8 +176,10 @@ SPARSE_PREFILL = Contract(
             "kv_indptr_extend",
             "attn_sink",
         ),
-        *_gathered("kv_indices_prefix", "kv_indptr_prefix", "NP", "P"),
-        *_gathered("kv_indices_extend", "kv_indptr_extend", "NE", "N"),
+        _ordered("kv_indptr_prefix", "NP"),
+        _skippable("kv_indices_prefix", "kv_indptr_prefix", "P"),
+        _ordered("kv_indptr_extend", "NE"),
+        _skippable("kv_indices_extend", "kv_indptr_extend", "N"),
     ],
 )
 
@@ -209,6 +219,7 @@ SPARSE_DECODE = Contract(
         rank_of("kv_indices", error=INDICES_RANK),
         dtype("kv_indices", "kv_indptr", error=INDEX_DTYPE),
         *_shared("unified_kv", "kv_indices", "kv_indptr", "attn_sink", "kv_scales"),
-        *_gathered("kv_indices", "kv_indptr", "NI", "P"),
+        _ordered("kv_indptr", "NI"),
+        values("kv_indices", within(0, "P"), active="kv_indptr", error=DECODE_INDEX_RANGE),
     ],
 )

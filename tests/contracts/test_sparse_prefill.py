@@ -56,6 +56,7 @@ def test_classes_are_the_documented_ones():
         "softmax-scale-not-positive",
         "indptr-out-of-order",
         "index-out-of-range",
+        "decode-index-out-of-range",
     }
     assert set(classes.values()) == {RuntimeError, ValueError, TypeError}
 

@@ -179,3 +179,24 @@ def test_a_strided_sink_is_read_by_its_strides(prefill: Call):
 )
 def test_decode_accepts(decode: Call, changed: dict[str, Any]):
     assert decode(**changed).shape == changed.get("q", torch.empty(3, 6, 128)).shape
+
+
+DECODE_REFUSED = {
+    "R39-a-mark": (ints(0, -1, 3, 1), "kv_indices[1] is -1, expected at least 0"),
+    "R39-past-the-pool": (ints(0, 7, 3, 8), "kv_indices[3] is 8, expected below P = 8"),
+    "9-wider-than-32-bits": (torch.tensor([0, 2**32 + 1, 3, 1]), "kv_indices[1] is 4294967297, expected below P = 8"),
+}
+
+
+@pytest.mark.parametrize("name", DECODE_REFUSED)
+def test_every_row_of_the_decode_must_exist(decode: Call, name: str):
+    indices, text = DECODE_REFUSED[name]
+    with pytest.raises(documented.DECODE_INDEX_RANGE.documented) as caught:
+        decode(kv_indices=indices)
+    assert isinstance(caught.value, ContractViolation)
+    assert caught.value.error is documented.DECODE_INDEX_RANGE
+    assert str(caught.value) == f"{text}: paged decode has no mark for an entry to skip"
+
+
+def test_what_no_offset_reaches_may_be_anything(decode: Call):
+    assert torch.equal(decode(kv_indices=ints(0, 7, 3, 1, -1, 99)), decode(kv_indices=ints(0, 7, 3, 1)))

@@ -33,7 +33,9 @@ def prefill(**more: Any) -> Arguments:
 def decode(**more: Any) -> Arguments:
     renamed = {"kv_indices_prefix": "kv_indices", "kv_indptr_prefix": "kv_indptr"}
     kept = ("q", "unified_kv", *renamed, "attn_sink", "softmax_scale")
-    return {renamed.get(name, name): value for name, value in prefill().items() if name in kept} | more
+    # Prefill has a mark for an entry to skip, the decode has none.
+    given = prefill(kv_indices_prefix=torch.tensor([0, 3, 5, 6], dtype=torch.int32))
+    return {renamed.get(name, name): value for name, value in given.items() if name in kept} | more
 
 
 def packed_kda(**more: Any) -> Arguments:

@@ -92,7 +92,7 @@ def sparse_attn_v4_paged_decode(
     Args:
         q: Queries, any strides.
         unified_kv: Paged pool, page size 1; ``float8_e4m3fn`` where ``kv_scales`` is given.
-        kv_indices: Pool rows of all tokens, one after the other; a negative entry is skipped.
+        kv_indices: Pool rows of all tokens, one after the other; each must exist: there is no mark for one to skip.
         kv_indptr: Where each token's entries start and end in ``kv_indices``; a padded token has none.
         attn_sink: One natural-log logit a head that joins the softmax without a value; not scaled.
         softmax_scale: Factor on the scores, normally ``D ** -0.5``.

@@ -17,7 +17,7 @@ _LISTS = {
 
 
 def fill(name: str, arguments: dict[str, Any], rng: random.Random) -> None:
-    """Write rows that exist, a skipped entry now and then, and offsets that leave some tokens without rows.
+    """Write rows that exist, in prefill a skipped entry now and then, and offsets that leave some tokens without rows.
 
     Args:
         name: Name of the contract.
@@ -25,7 +25,11 @@ def fill(name: str, arguments: dict[str, Any], rng: random.Random) -> None:
         rng: Source of chance.
     """
     for indices, indptr, rows in _LISTS[name]:
-        _fill_list(arguments[indices], arguments[indptr], arguments[rows].shape[0], rng)
+        pool = arguments[rows]
+        if name == "sparse_attn_v4_paged_decode":
+            _fill_list(arguments[indices], arguments[indptr], pool.shape[0], rng, skipped=0.0)
+        else:
+            _fill_list(arguments[indices], arguments[indptr], pool.shape[0], rng, skipped=0.15)
 
 
 Mistake = Callable[[dict[str, Any]], None]
@@ -57,8 +61,10 @@ def _backwards(indptr: str) -> Mistake:
     return mistake
 
 
-def _fill_list(indices: Tensor, indptr: Tensor, rows: int, rng: random.Random) -> None:
-    entries = [rng.randrange(rows) if rows and rng.random() < 0.85 else -1 for _ in range(indices.numel())]
+def _fill_list(indices: Tensor, indptr: Tensor, rows: int, rng: random.Random, skipped: float) -> None:
+    entries = [rng.randrange(rows) if rows and rng.random() >= skipped else -1 for _ in range(indices.numel())]
     indices.copy_(torch.tensor(entries, dtype=indices.dtype))
-    cuts = sorted(rng.randint(0, len(entries)) for _ in range(indptr.numel() - 1))
+    # Where there is no row to name and no mark for a skipped entry, every token goes without.
+    most = len(entries) if rows or skipped else 0
+    cuts = sorted(rng.randint(0, most) for _ in range(indptr.numel() - 1))
     indptr.copy_(torch.tensor([0, *cuts], dtype=indptr.dtype))
