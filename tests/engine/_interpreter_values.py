@@ -17,7 +17,22 @@ from torch import Tensor
 import tensorpact
 from tensorpact import Contract, ContractViolation, contract
 from tensorpact._values import counts, gate, judging, launching, mailbox, pending, rows, table
-from tensorpact._values.rows import COLUMNS, DISTINCT, FINITE, LIVE, MULTIPLE, ORDER, RANGE, SAME_EMPTY, SPAN, Row
+from tensorpact._values.rows import (
+    BOUND_STEPS,
+    COLUMNS,
+    DISTINCT,
+    FINITE,
+    LENGTH_STEPS,
+    LIVE,
+    MULTIPLE,
+    ORDER,
+    PLUS_STEPS,
+    RANGE,
+    SAME_EMPTY,
+    SPAN,
+    STEPS,
+    Row,
+)
 from tensorpact.clauses import at_most, less_than, nondecreasing, starts_at, values
 from tensorpact.testing._probe import call
 from tensorpact_contracts import packed_attention, replayssm, sparse_prefill
@@ -56,7 +71,7 @@ def look(given, box=None):
 
 def random_row(rng):
     """A row and tensors of any width, stride and kind, with few enough numbers that breaches and passes both occur."""
-    kind = rng.choice((RANGE, RANGE, RANGE, ORDER, MULTIPLE, DISTINCT, SAME_EMPTY, FINITE))
+    kind = rng.choice((RANGE, RANGE, RANGE, RANGE, ORDER, MULTIPLE, DISTINCT, SAME_EMPTY, STEPS, FINITE))
     count = rng.choice((0, 1, 2, 7, 64, 65, 300))
     wide = rng.choice((torch.int32, torch.int64))
     narrow = rng.choice((torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8))
@@ -83,6 +98,8 @@ def random_row(rng):
         return Row(kind, steps)
     if kind == SAME_EMPTY:
         return Row(kind, vector(max(count, 1), 0, 1), other=vector(max(count, 1), 0, 1))
+    if kind == STEPS:
+        return Row(kind, vector(count, 0, 9, narrow), upper=rng.choice((5, 9)), plus=rng.choice((0, 2)))
     if kind == DISTINCT:
         numbers = torch.tensor(rng.sample(range(2000), count), dtype=wide)
         if count and rng.random() < 0.6:
@@ -104,8 +121,19 @@ def random_row(rng):
         numbers = numbers.t() if rng.random() < 0.3 else numbers
     row = Row(kind, numbers, 0, rng.choice((5, 9)), padding=rng.choice((None, 7, "negative")))
     lines = numbers.shape[0]
-    choice = rng.randrange(7)
-    if choice == 0:
+    choice = rng.randrange(11)
+    if choice >= 7 and flat:
+        row.steps = rng.choice((PLUS_STEPS, BOUND_STEPS))
+        row.plus_of, row.upper_of = vector(lines + 1, -2, 3), vector(lines + 1, 0, 9)
+        row.upper_of = None if row.steps == PLUS_STEPS else row.upper_of
+        row.plus_of = None if row.steps == BOUND_STEPS else row.plus_of
+        row.upper = 5
+    elif choice >= 7:
+        row.mode, row.active, row.per, row.longer = COLUMNS, vector(lines, 0, 30), 3, rng.choice((0, 4))
+        row.active = [12] if choice == 7 else row.active
+        if choice > 8:
+            row.steps, row.longer_of = LENGTH_STEPS, vector(lines + 1, 0, 12)
+    elif choice == 0:
         row.upper_of, row.upper = vector(lines, 0, 9), -1
     elif choice == 1:
         row.lower_of, row.lower = vector(lines, 0, 9), 0
@@ -127,7 +155,7 @@ def random_row(rng):
 def one_by_one(seed):
     rng = random.Random(seed)
     broken = 0
-    for _ in range(18):
+    for _ in range(24):
         row = random_row(rng)
         place, value, limit = rows.reduced(row).tolist()
         found = look([row])
@@ -162,6 +190,8 @@ def edges_of_64_bits():
         (Row(RANGE, wide(4, largest), -(2**64), 2**64), None),
         (Row(RANGE, wide(0, 9, 9, 9).view(2, 2), 0, 5, mode=COLUMNS, active=wide(7, 0), per=2**64), None),
         (Row(RANGE, wide(0, 9), 0, 5, padding=2**64), (1, 9, 5)),
+        (Row(STEPS, wide(smallest, largest, smallest), upper=5), (0, largest, 5)),
+        (Row(RANGE, wide(0, 0), 0, 5, plus_of=wide(largest, smallest, 4), steps=PLUS_STEPS), (0, smallest, 0)),
     ):
         found = look([row])
         assert (found and (found.place, found.value, found.limit)) == expected, row

@@ -5,7 +5,7 @@ from typing import Any
 
 from tensorpact._annotations import EMPTY
 from tensorpact._values import modes
-from tensorpact._values.clauses import Check, Values
+from tensorpact._values.clauses import Check, Steps, Values
 
 from .plan import is_required, reads_unsure
 from .statements import rule_call
@@ -70,7 +70,7 @@ def _write_traced(w: Writer) -> None:
 
 def _traced_tests(w: Writer, clause: Values) -> list[str]:
     hosts = [_host(w, name) for name in clause.names]
-    if clause.active is not None or clause.plus is not None or None in hosts:
+    if clause.active is not None or clause.plus or None in hosts:
         return []
     given = [h for h in hosts if h is not None]
     if clause.checks[0].kind == "same_empty":
@@ -100,6 +100,8 @@ def _bounds(w: Writer, check: Check) -> str | None:
     for bound in (check.lower, check.upper):
         if bound is None or isinstance(bound, int):
             texts.append(repr(bound))
+        elif isinstance(bound, Steps):
+            return None
         elif isinstance(bound, str):
             if bound in w.terms.parameters and w.terms.parameters[bound].tensor is not None:
                 return None
@@ -124,6 +126,8 @@ def sequence_holds(kind: str, numbers: Sequence[int], lower: Any, upper: Any, pa
         return not entries or bool(entries[0] == lower)
     if kind == "ends_at":
         return not entries or bool(entries[-1] == lower)
+    if kind == "steps_at_most":
+        return all(b - a <= upper for a, b in zip(entries, entries[1:], strict=False))  # noqa: RUF007 - Dynamo follows zip
     if kind == "nondecreasing":
         return all(a <= b for a, b in zip(entries, entries[1:], strict=False))  # noqa: RUF007 - Dynamo follows zip
     if padding is not None:

@@ -8,7 +8,7 @@ import torch
 from tensorpact._annotations import Parameter
 from tensorpact._clause import Clause, lambda_parameters
 
-from .clauses import ALONG, Upto, Values
+from .clauses import ALONG, Steps, Upto, Values, plus_text
 from .statements import FIELDS
 
 if TYPE_CHECKING:
@@ -53,9 +53,16 @@ def check_values(terms: "Terms", clause: Values, label: str, fail: Fail) -> None
                 fail(f"{label}: {check.kind} looks along one axis, and {name} has {count}")
             _check_dtypes(parameter, check.kind == "finite", label, fail)
     # SEMANTICS: a name of the clause may also be that of a dim, a let or another argument.
+    by_name = {b for b in clause.bounds() if isinstance(b, str)} | {clause.decides}
     for name in clause.others():
-        if name in terms.parameters:
+        if name in terms.parameters and name in by_name:
             _check_other(terms, clause, name, label, fail)
+    for parts in (clause.plus, clause.active.plus if isinstance(clause.active, Upto) else ()):
+        by_row = [p for p in parts if isinstance(p, Steps) or (isinstance(p, str) and _is_tensor(terms, p))]
+        if len(by_row) > 1:
+            fail(f"{label}: of what is added, one part may differ by row, and {plus_text(tuple(by_row))} both do")
+    for name in clause.offsets():
+        _check_offsets(terms, clause, name, label, fail)
     for rule in clause.rules():
         for name in lambda_parameters(rule):
             if name in terms.parameters and terms.parameters[name].tensor is not None:
@@ -64,6 +71,10 @@ def check_values(terms: "Terms", clause: Values, label: str, fail: Fail) -> None
         for name in clause.names:
             if len(_axes(terms.parameters[name]) or ()) != 2:
                 fail(f"{label}: upto counts columns, so {name} needs two axes")
+
+
+def _is_tensor(terms: "Terms", name: str) -> bool:
+    return name in terms.parameters and terms.parameters[name].tensor is not None
 
 
 def _axes(parameter: Parameter) -> list[str] | None:
@@ -96,3 +107,14 @@ def _check_other(terms: "Terms", clause: Values, name: str, label: str, fail: Fa
         first = (_axes(terms.parameters[own]) or [""])[:1]
         if axes and axes not in (first, ["1"]):
             fail(f"{label}: {name} has the axes [{', '.join(axes)}] and needs the first axis of {own}, [{first[0]}]")
+
+
+def _check_offsets(terms: "Terms", clause: Values, name: str, label: str, fail: Fail) -> None:
+    axes = _axes(terms.parameters[name]) if name in terms.parameters else None
+    if axes is None or len(axes) != 1:
+        fail(f"{label}: steps are those of offsets along one axis, and {name} is none")
+    _check_dtypes(terms.parameters[name], False, label, fail)
+    for own in clause.names:
+        rows = (_axes(terms.parameters[own]) or [])[:1]
+        if rows and axes != [f"{rows[0]}+1"]:
+            fail(f"{label}: {name} has the axis [{axes[0]}], and steps for the rows of {own} need [{rows[0]}+1]")
