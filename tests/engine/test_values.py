@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -528,3 +529,32 @@ def test_the_mode_is_a_block_for_all_threads():
     assert modes.current_mode() == "off"
     with pytest.raises(ValueError, match=r"^value checks are one of off, sync, async, not 'on'$"):
         tensorpact.value_checks("on")  # type: ignore[arg-type]
+
+
+def test_a_number_is_looked_at_where_a_clause_is_about_numbers(both_modes: str):
+    if both_modes == "beartype":
+        pytest.skip("what is at hand is the guard's question")
+
+    @contract(
+        Contract(
+            "f",
+            clauses=[
+                values("x", at_least(0), when=lambda x: isinstance(x, Tensor)),
+                values("x", at_most(9), when=lambda strict: strict),
+            ],
+        )
+    )
+    def f(x: Int[Tensor, " n"] | int | None, strict: bool = False) -> int:
+        return 1
+
+    gate = f.__tensorpact__.built.plan.gate
+    looked: list[Any] = []
+    with mock.patch.object(type(gate), "__call__", lambda _, *given: looked.append(given) or True):
+        for x, strict in ((-1, False), (None, False), (None, True), (99, False)):
+            assert f(x, strict) == 1
+        assert not looked
+        assert f(5, True) == f(ints(5)) == 1
+        assert len(looked) == 2
+    for x, strict in ((99, True), (ints(-1), False)):
+        with pytest.raises(ContractViolation, match=r"^x"):
+            f(x, strict)

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorpact._annotations import EMPTY
+from tensorpact._clause import lambda_parameters
+from tensorpact._terms import Step
 from tensorpact._values import modes
 from tensorpact._values.clauses import Check, Steps, Values
 
 from .plan import is_required, reads_unsure
 from .statements import rule_call
-from .writer import Writer, unless
+from .writer import Writer
 
 #: Stands among the dims that a remembered signature keeps: whether a tensor is in host memory.
 AT_HAND = "tensorpact_at_hand"
@@ -19,11 +21,11 @@ def write_at_hand(w: Writer) -> None:
     """Whether numbers can be read without waiting, which the device of each tensor settles."""
     if w.plan.gate is None or w.symbolic:
         return
-    found = [_is_near(w, name, clause) for _, clause in w.terms.values() for name in clause.names]
+    found = [_is_near(w, name, clause, step) for step, clause in w.terms.values() for name in clause.names]
     w.line(f"{w.dim(AT_HAND)} = {' or '.join(dict.fromkeys(found))}")
 
 
-def _is_near(w: Writer, name: str, clause: Values) -> str:
+def _is_near(w: Writer, name: str, clause: Values, step: Step) -> str:
     parameter, x = w.terms.parameters[name], w.var(name)
     if parameter.tensor is None:
         return f"{x} is not None"
@@ -32,8 +34,15 @@ def _is_near(w: Writer, name: str, clause: Values) -> str:
         near = f"({near} or {x}.device.type in {clause.reads!r})"
     if is_required(parameter):
         return near
-    loose = f"{unless(w.given(parameter))} or " if parameter.other is not EMPTY else f"{w.given(parameter)} and "
-    return f"({loose}{near})"
+    if parameter.other is EMPTY:
+        return f"({w.given(parameter)} and {near})"
+    # A number in the place of a tensor is at hand, unless the clause is about tensors alone.
+    outer = step.clause.when if step.clause is not clause else None
+    rules = [r for r in (outer, clause.when) if r is not None]
+    unsure = sorted(reads_unsure(tuple(n for r in rules for n in lambda_parameters(r)), w.plan.conditions))
+    applies = [f"{x} is not None", *(f"{w.dim(n)} is not None" for n in unsure)]
+    applies += [rule_call(w, f"when_{step.index}_values", r) for r in rules]
+    return f"({near} if {w.given(parameter)} else {' and '.join(applies)})"
 
 
 def write_gate(w: Writer, known: str) -> None:
