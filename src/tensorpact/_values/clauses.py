@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from tensorpact._clause import Clause, Rule, lambda_parameters, named
 from tensorpact._errors import ContractDefinitionError, DocumentedError
@@ -148,8 +148,11 @@ class Values(Clause):
             yield from check.bounds
         if isinstance(self.active, Upto):
             yield self.active.per
-            yield from self.active.plus
-        yield from self.plus
+        yield from self.added()
+
+    def added(self) -> tuple[Bound, ...]:
+        """What is added to entries or lengths; a part that has no value adds nothing."""
+        return (*self.plus, *(self.active.plus if isinstance(self.active, Upto) else ()))
 
     def offsets(self) -> tuple[str, ...]:
         """Names of the offsets whose steps the clause reads."""
@@ -236,7 +239,7 @@ def _bound(verb: str, bound: Bound) -> Bound:
 
 
 def _added(plus: Bound | tuple[Bound, ...]) -> tuple[Bound, ...]:
-    parts = plus if isinstance(plus, tuple) else (plus,)
+    parts = cast("tuple[Bound, ...]", plus if isinstance(plus, tuple) else (plus,))
     return tuple(_bound("plus", part) for part in parts)
 
 

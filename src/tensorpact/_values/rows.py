@@ -84,6 +84,22 @@ class Row:
         parts = (self.numbers, *bounds, self.active, self.other)
         return (p for p in parts if p is not None)
 
+    def fits(self) -> bool:
+        """Whether what is by row has as many entries as there are rows, or one for all of them."""
+        count = (
+            self.numbers.shape[0] if isinstance(self.numbers, Tensor) and self.numbers.ndim else _length(self.numbers)
+        )
+        count -= self.kind == STEPS
+        active = self.active if self.mode in (COLUMNS, LIVE) else None
+        given = ((self.lower_of, BOUND_STEPS), (self.upper_of, BOUND_STEPS), (self.plus_of, PLUS_STEPS))
+        for numbers, bit in (*given, (self.longer_of, LENGTH_STEPS), (active, 0)):
+            by_steps = self.steps & bit
+            if numbers is None or (not by_steps and _length(numbers) == 1):
+                continue
+            if _length(numbers) != count + bool(by_steps):
+                return False
+        return True
+
     def span(self) -> tuple[int, int]:
         """The places that come into question, by number of entries alone."""
         count = _length(self.numbers)
@@ -196,8 +212,7 @@ def reduced(row: Row) -> Tensor:
     if row.kind in (RANGE, STEPS):
         by_steps = row.steps & BOUND_STEPS
         lower, upper = (
-            _bound(fixed, of, rows, by_steps)
-            for fixed, of in ((row.lower, row.lower_of), (row.upper, row.upper_of))
+            _bound(fixed, of, rows, by_steps) for fixed, of in ((row.lower, row.lower_of), (row.upper, row.upper_of))
         )
         low = value < lower
         broken, limit = low | (value > upper), torch.where(low, lower, upper)

@@ -1,6 +1,6 @@
 """A clause on values laid on one call: its checks as rows, and the words for the one that does not hold."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -32,7 +32,7 @@ Run = Callable[[Rule], Any]
 
 
 class Absent(Exception):
-    """A check does not apply: an optional argument is None, or a dim is unbound because of one."""
+    """A check does not apply: an argument is None, a dim is unbound because of one, or rows do not belong together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +141,8 @@ def _row(clause: Values, check: Check, numbers: Numbers, scope: Scope, run: Run)
             row.steps |= LENGTH_STEPS if by_steps else 0
         if row.active is None:
             row.mode = ALL
+    if not row.fits():
+        raise Absent
     return row
 
 
@@ -148,17 +150,19 @@ def _sum(parts: tuple[Bound, ...], scope: Scope, run: Run) -> tuple[int, Numbers
     """What is added: a number, numbers by row, and whether these are the steps of what is given."""
     fixed, of, by_steps = 0, None, False
     for part in parts:
-        if _name(part) is not None and scope[_name(part)] is None:
+        try:
+            number, numbers = _bound(part, scope, run)
+        except Absent:
             continue
-        number, numbers = _bound(part, scope, run)
         fixed += number
         if numbers is not None:
             of, by_steps = numbers, isinstance(part, Steps)
     return fixed, of, by_steps
 
 
-def _name(part: Bound) -> str | None:
-    return part.offsets if isinstance(part, Steps) else part if isinstance(part, str) else None
+def _is_given(part: Bound, scope: Scope) -> bool:
+    name = part.offsets if isinstance(part, Steps) else part
+    return not isinstance(name, str) or scope[name] is not None
 
 
 def _bound(bound: Bound, scope: Scope, run: Run) -> tuple[int, Numbers | None]:
@@ -180,12 +184,19 @@ def _bound(bound: Bound, scope: Scope, run: Run) -> tuple[int, Numbers | None]:
     return int(value), None
 
 
-def runner(scope: Scope) -> Run:
-    """Calls rules with what a scope holds."""
+def runner(scope: Scope, dims: Collection[str] = ()) -> Run:
+    """Calls rules with what a scope holds.
+
+    Args:
+        scope: What the names are.
+        dims: Those that are no arguments, so that None says that they have no value.
+    """
 
     def run(rule: Rule) -> Any:
-        given = [scope[name] for name in lambda_parameters(rule)]
-        return rule(*given)
+        names = lambda_parameters(rule)
+        if any(n not in scope or (n in dims and scope[n] is None) for n in names):
+            raise Absent
+        return rule(*[scope[n] for n in names])
 
     return run
 
@@ -228,7 +239,7 @@ def in_words(statement: Statement, breach: Breach, scope: Scope) -> Found:
     limit = breach.limit
     upper = check.kind == "less_than" or (check.kind == "within" and breach.value > limit)
     limit += upper
-    parts = [p for p in statement.clause.plus if _name(p) is None or scope[_name(p)] is not None]
+    parts = [p for p in statement.clause.plus if _is_given(p, scope)]
     added = " + ".join(p if isinstance(p, str) else bound_text(p) for p in parts)
     return Found(position, breach.value, _expected(statement, breach, scope, limit), limit, added)
 
@@ -282,7 +293,5 @@ def default_text(statement: Statement, found: Found) -> str:
         )
     added = f" + {found.added}" if found.added else ""
     if statement.check.kind == "steps_at_most":
-        return (
-            f"sequence {found.position} has {found.value} rows in {statement.name}{added}, expected {found.expected}"
-        )
+        return f"sequence {found.position} has {found.value} rows in {statement.name}{added}, expected {found.expected}"
     return f"{name}{added} is {found.value}, expected {found.expected}"
