@@ -1,4 +1,4 @@
-"""Numbers of public reports in the modes of value checks: what is in host memory is judged in the call in each of them."""
+"""Numbers of public reports: what is in host memory is judged in the call, whatever the mode of value checks."""
 
 from collections.abc import Callable
 from typing import Any

@@ -440,6 +440,7 @@ LAID = {
         values("cu", at_most(steps("cu"))),
         "cu has the axis [B+1], and steps for the rows of cu need [B+1+1]",
     ),
+    "empties-of-others": (values("cu", "rows", same_empty()), "same_empty compares vectors of one length"),
     "two-by-row": (values("table", at_least(0), plus=("rows", steps("cu"))), "('rows', steps('cu')) both do"),
     "last-of-another": (
         values("cu", at_least(0), error=DocumentedError("a-b", ValueError, "{last}")),

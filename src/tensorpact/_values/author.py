@@ -52,6 +52,10 @@ def check_values(terms: "Terms", clause: Values, label: str, fail: Fail) -> None
                 count = "several forms or any number" if axes is None else len(axes)
                 fail(f"{label}: {check.kind} looks along one axis, and {name} has {count}")
             _check_dtypes(parameter, check.kind == "finite", label, fail)
+    if clause.checks[0].kind == "same_empty" and clause.when is None:
+        one, other = (_axes(terms.parameters[name]) for name in clause.names)
+        if one != other:
+            fail(f"{label}: same_empty compares vectors of one length, and the axes are {one} and {other}")
     # SEMANTICS: a name of the clause may also be that of a dim, a let or another argument.
     by_name = {b for b in clause.bounds() if isinstance(b, str)} | {clause.decides}
     for name in clause.others():

@@ -89,6 +89,8 @@ class Row:
         count = (
             self.numbers.shape[0] if isinstance(self.numbers, Tensor) and self.numbers.ndim else _length(self.numbers)
         )
+        if self.other is not None:
+            return _length(self.other) == count
         count -= self.kind == STEPS
         active = self.active if self.mode in (COLUMNS, LIVE) else None
         given = ((self.lower_of, BOUND_STEPS), (self.upper_of, BOUND_STEPS), (self.plus_of, PLUS_STEPS))

@@ -91,7 +91,9 @@ def lower(clause: Values, scope: Scope, run: Run) -> Iterator[Statement]:
     if clause.checks[0].kind == "same_empty":
         one, other = (numbers_of(name, scope) for name in clause.names)
         if one is not None and other is not None:
-            yield Statement(clause, clause.names[0], clause.checks[0], Row(KINDS["same_empty"], one, other=other))
+            row = Row(KINDS["same_empty"], one, other=other)
+            if row.fits():
+                yield Statement(clause, clause.names[0], clause.checks[0], row)
         return
     for name in clause.names:
         numbers = numbers_of(name, scope)
