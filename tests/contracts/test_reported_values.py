@@ -9,6 +9,7 @@ from reported_values import REPORTED, called, right_call
 
 import tensorpact
 from tensorpact import ContractViolation
+from tensorpact._values import counts
 from tensorpact_contracts import causal_kv_cache
 from tensorpact_kernels import CausalSelfAttentionKVCache
 
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("both_modes", "value_mode")
 
 @pytest.fixture(params=["sync", "async"])
 def value_mode(request: pytest.FixtureRequest) -> Any:
+    counts.clear()
     with tensorpact.value_checks(request.param):
         yield request.param
 
@@ -35,6 +37,7 @@ def test_a_number_is_judged_in_the_call(name: str):
     assert (caught.value.error, str(caught.value), caught.value.call_number) == (error, text, None)
     function, given = right_call(name)
     function(**given)
+    assert tensorpact.value_report().skipped == {}
 
 
 def rolling(ends: tuple[int, int], **settings: Any) -> CausalSelfAttentionKVCache:

@@ -372,7 +372,7 @@ def draw_numbers(rng: Random) -> Case:
         place = rng.randrange(len(given))
         value = given[place]
         if isinstance(value, Tensor) and value.numel() and rng.randint(0, 5):
-            value.view(-1)[rng.randrange(value.numel())] = rng.choice((-9, -1, 0, 7, 99))
+            value[tuple(map(rng.randrange, value.shape))] = rng.choice((-9, -1, 0, 7, 99))
         else:
             given[place] = near_miss(rng, value)
     return Case(parameters, True, (*right, n, 0.25), (*given, n, 0.25), False)

@@ -15,17 +15,24 @@ from .writer import Writer
 
 #: Stands among the dims that a remembered signature keeps: whether a tensor is in host memory.
 AT_HAND = "tensorpact_at_hand"
+#: Stands in a text for whether a clause is about what is no tensor.
+NUMBERS = "<numbers>"
 
 
 def write_at_hand(w: Writer) -> None:
     """Whether numbers can be read without waiting, which the device of each tensor settles."""
     if w.plan.gate is None or w.symbolic:
         return
-    found = [_is_near(w, name, clause, step) for step, clause in w.terms.values() for name in clause.names]
-    w.line(f"{w.dim(AT_HAND)} = {' or '.join(dict.fromkeys(found))}")
+    found: dict[str, list[str]] = {}
+    for step, clause in w.terms.values():
+        for name in clause.names:
+            near = _is_near(w, name, clause)
+            found.setdefault(near, []).extend([_applies(w, clause, step)] if NUMBERS in near else ())
+    tests = [near.replace(NUMBERS, f"({' or '.join(dict.fromkeys(rules))})") for near, rules in found.items()]
+    w.line(f"{w.dim(AT_HAND)} = {' or '.join(tests)}")
 
 
-def _is_near(w: Writer, name: str, clause: Values, step: Step) -> str:
+def _is_near(w: Writer, name: str, clause: Values) -> str:
     parameter, x = w.terms.parameters[name], w.var(name)
     if parameter.tensor is None:
         return f"{x} is not None"
@@ -36,13 +43,18 @@ def _is_near(w: Writer, name: str, clause: Values, step: Step) -> str:
         return near
     if parameter.other is EMPTY:
         return f"({w.given(parameter)} and {near})"
-    # A number in the place of a tensor is at hand, unless the clause is about tensors alone.
+    # A number in the place of a tensor is at hand, unless the clauses are about tensors alone.
+    return f"({near} if {w.given(parameter)} else {x} is not None and {NUMBERS})"
+
+
+def _applies(w: Writer, clause: Values, step: Step) -> str:
+    """Text of the conditions under which a clause is looked at."""
     outer = step.clause.when if step.clause is not clause else None
     rules = [r for r in (outer, clause.when) if r is not None]
     unsure = sorted(reads_unsure(tuple(n for r in rules for n in lambda_parameters(r)), w.plan.conditions))
-    applies = [f"{x} is not None", *(f"{w.dim(n)} is not None" for n in unsure)]
-    applies += [rule_call(w, f"when_{step.index}_values", r) for r in rules]
-    return f"({near} if {w.given(parameter)} else {' and '.join(applies)})"
+    found = [f"{w.dim(n)} is not None" for n in unsure]
+    found += [rule_call(w, f"when_{step.index}_values", r) for r in rules]
+    return " and ".join(found) or "True"
 
 
 def write_gate(w: Writer, known: str) -> None:

@@ -54,6 +54,8 @@ class Gate:
     def __init__(self, terms: "Terms") -> None:
         self.terms = terms
         self.clauses = tuple(_with_conditions(terms))
+        needed = (_needs(clause, conditions) for _, clause, conditions in self.clauses)
+        self._needed = tuple(tuple(n for n in names if n not in terms.parameters) for names in needed)
         parameters = tuple(terms.parameters)
         read = dict.fromkeys(n for _, clause, conditions in self.clauses for n in _reads(clause, conditions))
         self.names = (*parameters, *(n for n in read if n not in terms.parameters))
@@ -102,8 +104,8 @@ class Gate:
         self._start([s for s in found if not is_at_hand(s[1].row, s[1].clause.reads)], scope)
 
     def _statements(self, scope: Scope, run: Run) -> "Iterator[tuple[Step, Statement]]":
-        for step, clause, conditions in self.clauses:
-            if any(scope[n] is None and n not in self.terms.parameters for n in _needs(clause, conditions)):
+        for (step, clause, conditions), needed in zip(self.clauses, self._needed, strict=True):
+            if any(scope[n] is None for n in needed):
                 continue
             if all(run(condition) for condition in conditions):
                 yield from ((step, statement) for statement in lower(clause, scope, run))
@@ -128,6 +130,8 @@ class Gate:
     def _start(
         self, found: "list[tuple[Step, Statement]]", scope: Scope, known: Any = None, given: tuple[Any, ...] = ()
     ) -> None:
+        if not found:
+            return
         found = [(step, s) for step, s in found if has_data(s.row)]
         device = next((t.device for _, s in found for t in s.row.parts() if isinstance(t, Tensor)), None)
         if device is None:
