@@ -80,7 +80,7 @@ def packed_call(device: str, batch: int = 16, length: int = 64) -> Call:
 
 def cached_call(device: str, batch: int = 64, page: int = 16, columns: int = 8) -> Call:
     """Decode with pages and one new token: lengths, and the columns of a table that are in use."""
-    floats = lambda *n: torch.randn(n, device=device).bfloat16()  # noqa: E731 - four tensors of one kind
+    floats = lambda *n: torch.randn(n, device=device).bfloat16()
     given = {
         "q": floats(batch, 1, 8, 64),
         "k_cache": floats(batch * columns, page, 2, 64),
