@@ -468,18 +468,21 @@ def drafts() -> str | None:
     compared = [r for r in rows if r["compared"]]
     total = [sum(r[key] for r in rows) for key in ("translated", "checks")]
     calls = [sum(r.get(key, 0) for r in compared) for key in ("equal", "compared")]
+    fired = sum(r.get("witnessed", 0) for r in compared)
     lines = [
         [
             f"`{r['target'].partition(':')[0].partition('.')[0]}` `{r['target'].rpartition(':')[2]}`",
             f"{r['translated']} / {r['checks']}",
+            f"{r['witnessed']}" if r["compared"] else "",
             f"{r['equal']} / {r['compared']}" if r["compared"] else "",
         ]
         for r in rows
     ]
-    last = [f"all {len(rows)}; {len(compared)} compared", f"{total[0]} / {total[1]}", f"{calls[0]} / {calls[1]}"]
+    last = [f"all {len(rows)}; {len(compared)} compared", f"{total[0]} / {total[1]}", f"{fired}"]
+    last += [f"{calls[0]} / {calls[1]}"]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(report["packages"].items()))
     text = f"{report['date']}, Python {report['python']}: {versions}.\n\n"
-    return text + table(["function", "checks translated", "calls alike"], [*lines, last])
+    return text + table(["function", "checks translated", "fired", "calls alike"], [*lines, last])
 
 
 TABLES = {

@@ -30,7 +30,7 @@ def own_test(page: Path) -> Path:
 
 PAGES = [
     page
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*/*/README.md")))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*/*/README.md")))
     if FENCED.search(page.read_text(encoding="utf-8")) and not own_test(page).exists()
 ]
 

@@ -40,8 +40,8 @@ def test_the_page_from_top_to_bottom(blocks: list[tuple[str, str]], tmp_path: Pa
     assert compared == 2
 
 
-def test_the_table_names_every_error_of_the_overlays():
-    text = PAGE.read_text(encoding="utf-8")
+def test_a_page_names_every_error_of_the_overlays():
+    text = "".join(page.read_text(encoding="utf-8") for page in sorted((PAGE.parent / "overlays").glob("*.md")))
     slugs = {r.error.slug for r in load(["tensorpact_contracts.overlays"]) if ".overlays." in r.error.module}
     assert slugs
     assert {slug for slug in slugs if f"`{slug}`" not in text} == set()

@@ -276,8 +276,8 @@ def both_modes(function: FunctionType, values: tuple[Any, ...], fitting: tuple[A
 
 SUPPRESSED = [HealthCheck.filter_too_much, HealthCheck.too_slow]
 #: The `long` profile asks for more.
-STOCK_EXAMPLES = max(2_000, settings.default.max_examples)
-CLAUSE_EXAMPLES = max(600, settings.default.max_examples)
+STOCK_EXAMPLES = max(1_000, settings.default.max_examples)
+CLAUSE_EXAMPLES = max(400, settings.default.max_examples)
 VALUE_EXAMPLES = max(100, settings.default.max_examples)
 
 

@@ -137,3 +137,20 @@ def test_a_module_is_found_without_being_imported():
     made = draft("torch.nn.functional:_mha_shape_check")
     assert made.target == "torch.nn.functional:_mha_shape_check"
     assert made.checks
+
+
+def test_what_a_function_changes_in_place_is_not_read_as_its_caller_gave_it():
+    made = draft(f"{FILE}:changes_options")
+    assert [reason for reason in made.checks.values() if reason is None] == [None, None, None]
+    reasons = [reason for reason in made.checks.values() if reason is not None]
+    assert [reason.partition(" in line")[0] for reason in reasons] == [
+        "its condition depends on options, changed",
+        "its condition depends on sizes, changed",
+        "its condition depends on other, changed by fill_in",
+    ]
+
+
+def test_a_way_that_depends_on_what_replaces_none_is_not_taken_to_be_known():
+    made = draft(f"{FILE}:chooses_a_plan")
+    assert list(made.checks.values()) == [None, None, "its condition depends on plan, replaced where it is None"]
+    assert "when=lambda plan: plan is not None" in made.text

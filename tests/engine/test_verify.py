@@ -18,6 +18,7 @@ from tensorpact.testing import TargetError, register_arguments, register_values,
 from tensorpact.testing._draw import Drawer
 from tensorpact.testing._search import Found, Suite
 from tensorpact.testing._space import Space
+from tensorpact.testing._targets import Target, find
 from tensorpact.testing._verify import witness
 
 
@@ -244,28 +245,21 @@ def test_the_printed_code_repeats_the_failure(bad):
     assert "input.numel() == 0" in ran.stderr
 
 
-@pytest.mark.parametrize("name", ["sparse_attn_v4_paged_prefill", "sparse_attn_v4_paged_decode"])
-def test_the_sparse_entry_points(name):
-    entry = run(f"tensorpact_kernels:{name}", examples=6)
+def test_an_entry_point_of_ours():
+    # The gate verifies them all by the command line; here it is what the report says of one that has a kernel.
+    entry = run("tensorpact_kernels:sparse_attn_v4_paged_decode", examples=2)
     assert entry.ok, [f.message for s in entry.sections.values() for f in s.findings]
     assert "launches interpreted" in entry.sections["accept"].note
     assert {w["slug"] for w in entry.witnesses} >= {"query-head-dim-mismatch", "softmax-scale-not-positive"}
 
 
-@pytest.mark.parametrize("name", ["fused_infer_attention_varlen", "fused_infer_attention_varlen_causal"])
-def test_the_packed_entry_points(name):
-    entry = run(f"tensorpact_kernels:{name}", examples=3)
-    assert entry.ok, [f.message for s in entry.sections.values() for f in s.findings]
-    assert "launches interpreted" in entry.sections["accept"].note
-    assert {w["slug"] for w in entry.witnesses} >= {"cu-seqlens-order", "sequence-empty-on-one-side", "no-backward"}
-
-
-@pytest.mark.parametrize("name", ["fused_recurrent_kda_replayssm_decode", "fused_recurrent_kda_packed_decode"])
-def test_the_kda_entry_points(name):
-    entry = run(f"tensorpact_kernels:{name}", examples=5)
-    assert entry.ok, [f.message for s in entry.sections.values() for f in s.findings]
-    assert "launches interpreted" in entry.sections["accept"].note
-    assert {w["slug"] for w in entry.witnesses} >= {"head-config", "empty-heads", "initial-state-axes", "out-overlaps"}
+def test_a_function_of_two_names_is_looked_at_once():
+    names = [t.name for t in find(["tensorpact_kernels"]) if isinstance(t, Target)]
+    assert "fused_recurrent_kda_packed_decode" in names
+    assert "helion_fused_recurrent_kda_packed_decode" not in names
+    assert [t.name for t in find(["tensorpact_kernels:helion_fused_recurrent_kda_packed_decode"])] == [
+        "helion_fused_recurrent_kda_packed_decode"
+    ]
 
 
 class TestRelationsInARow:

@@ -43,7 +43,7 @@ def bounds_of(lengths):
     return ends
 
 
-def draw(lengths_q, lengths_k, heads=6, key_heads=2, dim=24, value_dim=40, dtype=torch.float16, seed=0):
+def draw(lengths_q, lengths_k, heads=4, key_heads=2, dim=24, value_dim=40, dtype=torch.float16, seed=0):
     gen = torch.Generator().manual_seed(seed)
     shapes = (sum(lengths_q), heads, dim), (sum(lengths_k), key_heads, dim), (sum(lengths_k), key_heads, value_dim)
     return [torch.randn(shape, generator=gen).to(dtype) for shape in shapes]
@@ -65,14 +65,22 @@ def check(q, k, v, bounds_q, bounds_k, *, causal, config=SMALL, index=torch.int3
     torch.testing.assert_close(lse.double(), wanted_lse, rtol=1e-3, atol=limit)
     for tensor, copy in zip((q, k, v, cu_q, cu_k), before, strict=True):
         assert torch.equal(tensor, copy), "an argument was written to"
-    bare, none = packed_attention_triton(q, k, v, cu_q, cu_k, scale, causal=causal, config=config)
-    assert none is None
-    assert torch.equal(bare, out)
+    return out
 
 
 def lengths(queries, keys=None, causal=False, **shape):
     keys = keys or queries
     check(*draw(queries, keys, **shape), bounds_of(queries), bounds_of(keys), causal=causal)
+
+
+def without_lse(causal):
+    queries = [5, 0, 18]
+    q, k, v = draw(queries, queries)
+    cu = torch.tensor(bounds_of(queries))
+    wanted = check(q, k, v, cu.tolist(), cu.tolist(), causal=causal, index=cu.dtype)
+    out, none = packed_attention_triton(q, k, v, cu, cu, 0.3, causal=causal, config=SMALL)
+    assert none is None
+    assert torch.equal(out, wanted)
 
 
 def chosen_tile(dtype, causal):
@@ -156,8 +164,8 @@ def entry(causal):
     wanted, wanted_lse = function(q, k, v, cu, cu, return_softmax_lse=True)
     torch.testing.assert_close(out, wanted, atol=2e-3, rtol=2e-3)
     torch.testing.assert_close(lse, wanted_lse, atol=3e-2, rtol=1e-3)
-    assert nothing.shape == (0, 6, 40)
-    assert (no_lse.shape, no_lse.dtype) == ((6, 0), torch.float32)
+    assert nothing.shape == (0, 4, 40)
+    assert (no_lse.shape, no_lse.dtype) == ((4, 0), torch.float32)
 
 
 for causal in (False, True):
@@ -171,11 +179,11 @@ for causal in (False, True):
     case(lengths, queries=[0, 0], causal=causal)
     case(chosen_tile, dtype=torch.float16, causal=causal)
     case(chosen_tile, dtype=torch.float32, causal=causal)
-    for function in (strided, neighbours, outside, lying, entry):
+    for function in (without_lse, strided, neighbours, outside, lying, entry):
         case(function, causal=causal)
     case(plan, queries=[100, 0, 16, 1, 64, 100], keys=[100, 0, 16, 1, 64, 100], causal=causal)
     case(plan, queries=[50, 70, 3], keys=[10, 200, 40], causal=causal)
-    case(plan, queries=[2] * 35, keys=[5] * 35, causal=causal)
+    case(plan, queries=[2] * 21, keys=[5] * 21, causal=causal)
     case(plan, queries=[1500], keys=[1500], causal=causal)
 
 

@@ -8,18 +8,19 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
-PATIENCE = 30.0
+PATIENCE = 60.0
 #: Chromium reads commands from descriptor 3 and writes answers to 4; the pipe's own numbers may be any, these included.
 _START = """
 import fcntl, os, sys
@@ -44,9 +45,16 @@ class Page:
 
     def __init__(self, read: io.BufferedReader, write: io.BufferedWriter) -> None:
         self._reading, self._writing = read, write
-        self._numbers, self._session, self._rest = itertools.count(1), "", b""
-        self._origins: set[str] = set()
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._numbers, self._session, self._context, self._rest = itertools.count(1), "", "", b""
+        self._renew()
+
+    def _renew(self) -> None:
+        # A context of its own, because what a page still writes to a storage while it goes survives its clearing.
+        before, self._session = self._context, ""
+        self._context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=self._context)["targetId"]
+        if before:
+            self.call("Target.disposeBrowserContext", browserContextId=before)
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.call("Page.enable")
 
@@ -96,21 +104,15 @@ class Page:
         raise BrowserError(f"not within {PATIENCE:.0f} s: {expression}")
 
     def show(self, width: int, height: int, scheme: str) -> None:
-        """Size of the window, and the reader's preference for light or dark; what a site remembers of it is gone."""
+        """A new page: size of the window, the reader's preference for light or dark, nothing remembered by any site."""
+        self._renew()
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self._go("about:blank")
-        for origin in self._origins:
-            self.call("Storage.clearDataForOrigin", origin=origin, storageTypes="local_storage")
 
     def open(self, url: str) -> None:
         """Go to an address and wait until all of it is there."""
-        self._origins.add("/".join(url.split("/")[:3]))
-        self._go(url)
-
-    def _go(self, url: str) -> None:
         # What is shown until the next page comes is told by a mark.
         self.evaluate("window.before = true")
         self.call("Page.navigate", url=url)
@@ -135,7 +137,8 @@ def page() -> Iterator[Page]:
         raise BrowserError("no Chromium is installed")
     from_us, to_them = os.pipe()
     from_them, to_us = os.pipe()
-    with tempfile.TemporaryDirectory() as profile:
+    # Processes of Chromium that outlive the first one may still write here while it is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [
             sys.executable, "-c", _START, str(from_us), str(to_us), program,
             "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
@@ -143,7 +146,7 @@ def page() -> Iterator[Page]:
         ]  # fmt: skip
         running = subprocess.Popen(
             command, pass_fds=(from_us, to_us), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         os.close(from_us)
         os.close(to_us)
@@ -153,6 +156,8 @@ def page() -> Iterator[Page]:
         finally:
             running.terminate()
             running.wait()
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

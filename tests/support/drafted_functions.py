@@ -188,6 +188,54 @@ def raises_its_own(x: torch.Tensor, error: type = ValueError):
         raise ValueError("too many columns")
 
 
+class Plan:
+    packed = False
+    rows = 9
+
+
+def plan_for(total: torch.Tensor) -> Plan:
+    return Plan()
+
+
+def chooses_a_plan(x: torch.Tensor, plan=None):
+    if plan is None:
+        plan = plan_for(x.sum())
+    if plan.rows < 0:
+        raise ValueError("fewer rows than none")
+    if x.ndim == 4:
+        raise ValueError("four axes")
+    if not plan.packed:
+        return x
+    if x.shape[0] > 2:
+        raise ValueError("too many packed rows")
+    return x
+
+
+def fill_in(options):
+    if "kind" not in options:
+        raise KeyError("kind")
+    options["kind"] = "plain"
+
+
+def changes_options(x: torch.Tensor, options: dict, out: torch.Tensor, sizes: list):
+    if "block" not in options:
+        raise ValueError("options name no block")
+    out[0] = 0
+    if out.shape[0] != x.shape[0]:
+        raise ValueError("out has other rows")
+    options.setdefault("split", 1)
+    if options["split"] > x.shape[0]:
+        raise ValueError("more splits than rows")
+    for size in sizes:
+        sizes.remove(size)
+    if len(sizes) != x.ndim:
+        raise ValueError("one size for each axis")
+    other = {"kind": x.ndim}
+    fill_in(other)
+    if other["kind"] == "plain":
+        raise ValueError("always")
+
+
 class Layer:
     def forward(self, x: torch.Tensor):
         if x.shape[-1] != self.width:

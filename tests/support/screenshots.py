@@ -12,7 +12,8 @@ PAGES = {
     "error": "errors/sparse_prefill/head-dim-mismatch/",
 }
 SIZES = {1280: 1500, 390: 1800}
-SCHEMES = ("light", "dark")
+#: Reader's preference to the name that Material gives it.
+SCHEMES = {"light": "default", "dark": "slate"}
 #: Whether all that the page shows has been loaded.
 READY = "[...document.images].every((i) => i.complete) && document.fonts.status === 'loaded'"
 
@@ -20,11 +21,11 @@ READY = "[...document.images].every((i) => i.complete) && document.fonts.status 
 def views(page: browser.Page, base: str) -> Iterator[str]:
     """Shows one page after the other in each size and scheme, and gives the name of the picture."""
     for name, path in PAGES.items():
-        for scheme in SCHEMES:
+        for scheme, palette in SCHEMES.items():
             for width, height in SIZES.items():
                 page.show(width, height, scheme)
                 page.open(f"{base}/{path}")
-                page.wait(READY)
+                page.wait(f"{READY} && document.body.dataset.mdColorScheme === '{palette}'")
                 yield f"{name}-{scheme}-{width}.png"
 
 

@@ -38,7 +38,8 @@ def mistakes(name: str) -> Sequence[Callable[[Arguments], None]]:
         name: Name of the contract.
     """
     if name == "varlen_attn":
-        return (_starts_at_one("cu_seq_q"), _starts_at_one("cu_seq_k"))
+        starts = (_starts_at_one("cu_seq_q"), _starts_at_one("cu_seq_k"))
+        return (*starts, _longer("cu_seq_q", "query", "max_q"), _longer("cu_seq_k", "key", "max_k"))
     if name == "scaled_dot_product_attention":
         return (_scale_zero,)
     return (_starts_at_one("cu_seqlens"), _scale_zero)
@@ -49,6 +50,17 @@ def _starts_at_one(offsets: str) -> Callable[[Arguments], None]:
         vector = arguments.get(offsets)
         if isinstance(vector, Tensor) and vector.numel():
             vector[0] = 1
+
+    return write
+
+
+def _longer(offsets: str, cut: str, longest: str) -> Callable[[Arguments], None]:
+    def write(arguments: Arguments) -> None:
+        vector = arguments.get(offsets)
+        if isinstance(vector, Tensor) and vector.numel() > 1:
+            vector.zero_()
+            vector[-1] = arguments[cut].size(0)
+            arguments[longest] = 0
 
     return write
 

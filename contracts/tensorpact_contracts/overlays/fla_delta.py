@@ -11,11 +11,9 @@ from torch import Tensor
 
 import tensorpact
 from tensorpact import Contract, DocumentedError
-from tensorpact.clauses import Clause, rank, require, shape
+from tensorpact.clauses import Clause, at_most, nondecreasing, rank, require, shape, starts_at, values
 from tensorpact.integrations import Applied, overlay
 from tensorpact_contracts._values import fits_float
-
-from .torch_varlen import cuts
 
 
 def _sequences(q: Tensor, cu_seqlens: Tensor | None) -> int:
@@ -88,7 +86,7 @@ def _plain_state_fits(q: Tensor, v: Tensor, initial_state: Tensor | None, cu_seq
 
 
 def _packed(q: Tensor, cu_seqlens: Tensor | None) -> bool:
-    return cu_seqlens is None or (q.size(0) == 1 and cuts(cu_seqlens, q.size(1), q.size(1)))
+    return cu_seqlens is None or (q.size(0) == 1 and cu_seqlens.numel() > 0)
 
 
 def _clauses(*per_token: str, state: Clause, grouped: bool = True) -> list[Clause]:
@@ -101,6 +99,7 @@ def _clauses(*per_token: str, state: Clause, grouped: bool = True) -> list[Claus
         shape("v", *per_token, error=TOKENS),
         *(heads if grouped else []),
         require(_packed, error=SEQUENCES, about="cu_seqlens"),
+        values("cu_seqlens", starts_at(0), nondecreasing(), at_most("T"), error=SEQUENCES),
         state,
         require(_positive, error=SCALE, about="scale"),
     ]

@@ -9,7 +9,18 @@ from torch import Tensor
 
 import tensorpact
 from tensorpact import Contract, DocumentedError
-from tensorpact.clauses import dtype, needs, rank, require, shape
+from tensorpact.clauses import (
+    at_most,
+    dtype,
+    let,
+    needs,
+    nondecreasing,
+    rank,
+    require,
+    shape,
+    starts_at,
+    values,
+)
 from tensorpact.integrations import Applied, overlay
 from tensorpact_contracts._values import host_values
 
@@ -43,25 +54,15 @@ TABLE_LENGTHS = DocumentedError(
 OFFSETS = DocumentedError(
     "offsets-out-of-range",
     ValueError,
-    "{name} must start at 0, never fall, end within the rows that it cuts and cut no sequence longer than {limit}",
-    fields={"limit": lambda max_q, max_k: f"its maximum (max_q={max_q}, max_k={max_k})"},
+    "{name} must start at 0, never fall, end within the rows that it cuts and cut no sequence longer than {longest}",
+    fields={"longest": lambda max_q, max_k: f"its maximum (max_q={max_q}, max_k={max_k})"},
 )
 
 
-def cuts(offsets: Tensor, rows: int | None, longest: int) -> bool:
-    """Whether offsets cut rows into sequences; true where the numbers may not be read, as on a GPU.
-
-    Args:
-        offsets: Vector of them.
-        rows: How many rows there are; None where offsets do not end with them.
-        longest: The length that no sequence may exceed.
-    """
+def _no_longer(offsets: Tensor, longest: int) -> bool:
+    """Whether no sequence exceeds a length; true where the numbers may not be read, as on a GPU."""
     found = host_values(offsets)
-    if found is None or not found:
-        return found is None
-    steps = [b - a for a, b in pairwise(found)]
-    fits = rows is None or found[-1] <= rows
-    return found[0] == 0 and fits and all(0 <= step <= longest for step in steps)
+    return found is None or all(b - a <= longest for a, b in pairwise(found))
 
 
 VARLEN = Contract(
@@ -69,6 +70,7 @@ VARLEN = Contract(
     dims={
         "Tq": "query tokens of all sequences",
         "HQ": "query heads",
+        "HK": "heads of key and value",
         "D": "head dim",
         "N": "sequences",
         "C": "columns of the page table",
@@ -88,11 +90,20 @@ VARLEN = Contract(
             about="key",
         ),
         needs("block_table", "seqused_k", error=TABLE_LENGTHS),
-        require(lambda cu_seq_q, query, max_q: cuts(cu_seq_q, query.size(0), max_q), error=OFFSETS, about="cu_seq_q"),
+        values("cu_seq_q", starts_at(0), nondecreasing(), at_most("Tq"), error=OFFSETS),
+        require(lambda cu_seq_q, max_q: _no_longer(cu_seq_q, max_q), error=OFFSETS, about="cu_seq_q"),
+        let(keys=lambda key: key.size(0)),
+        values(
+            "cu_seq_k",
+            starts_at(0),
+            nondecreasing(),
+            at_most("keys"),
+            when=lambda seqused_k: seqused_k is None,
+            error=OFFSETS,
+        ),
         require(
-            lambda cu_seq_k, key, max_k, block_table, seqused_k: (
-                cu_seq_k is None or seqused_k is not None or cuts(cu_seq_k, key.size(0), max_k)
-            ),
+            lambda cu_seq_k, max_k: _no_longer(cu_seq_k, max_k),
+            when=lambda cu_seq_k, seqused_k: cu_seq_k is not None and seqused_k is None,
             error=OFFSETS,
             about="cu_seq_k",
         ),
@@ -103,8 +114,8 @@ VARLEN = Contract(
 @overlay("torch.nn.attention.varlen:varlen_attn", VARLEN)
 def varlen_attn(
     query: Float[Tensor, "Tq HQ D"],
-    key: Float[Tensor, "*rows _ D"],
-    value: Float[Tensor, "*values _ D"],
+    key: Float[Tensor, "*rows HK D"],
+    value: Float[Tensor, "*rows HK D"],
     cu_seq_q: Int32[Tensor, " N+1"],
     cu_seq_k: Int32[Tensor, " N+1"] | None,
     max_q: int,

@@ -3,7 +3,10 @@
 import ast
 from dataclasses import dataclass, field
 
-from ._syntax import Unknown, Value, constant, same
+from ._syntax import Unknown, Value, constant, same, words
+
+#: Methods that change a list, a dict or a set.
+_CHANGING = words("append extend insert remove pop clear sort reverse update setdefault popitem add discard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,22 @@ def as_load(node: ast.expr) -> ast.expr:
 
 def names_stored(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def names_changed(node: ast.AST) -> set[str]:
+    """Names of what a statement changes in place: an entry or an attribute is written, or a method does so."""
+    found: set[str] = set()
+    for n in ast.walk(node):
+        owner: ast.expr | None = None
+        if isinstance(n, (ast.Subscript, ast.Attribute)) and not isinstance(n.ctx, ast.Load):
+            owner = n.value
+        elif isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in _CHANGING:
+            owner = n.func.value
+        while isinstance(owner, (ast.Subscript, ast.Attribute)):
+            owner = owner.value
+        if isinstance(owner, ast.Name):
+            found.add(owner.id)
+    return found
 
 
 def forget(node: ast.AST, state: State, line: int) -> None:

@@ -18,6 +18,7 @@ from ._checks import (
     locals_of,
     may_break,
     may_raise,
+    names_changed,
     names_stored,
     not_none,
 )
@@ -87,8 +88,12 @@ class Reading:
             return self._body(node.orelse, state) if is_detour(node.test) else self._if(node, state)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             self._assign(node, state)
+            self._change(node, state)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             self._call(node, node.value, state)
+            self._change(node, state)
+        elif isinstance(node, ast.Delete):
+            self._change(node, state)
         elif isinstance(node, ast.For):
             return self._for(node, state)
         elif isinstance(node, (ast.With, ast.AsyncWith)):
@@ -99,16 +104,16 @@ class Reading:
         elif isinstance(node, ast.Try):
             if node.handlers:
                 self._blocked([*node.body, *node.orelse], state, "inside a try with handlers")
-                forget(node, state, node.lineno)
+                self._forget(node, state)
                 return self._body(node.finalbody, state)
             return self._body([*node.body, *node.orelse, *node.finalbody], state)
         elif isinstance(node, (ast.While, ast.AsyncFor)):
             self._blocked(node.body, state, "inside a loop")
-            forget(node, state, node.lineno)
+            self._forget(node, state)
         elif isinstance(node, ast.Match):
             for case in node.cases:
                 self._blocked(case.body, state.copy(), "inside a match statement")
-            forget(node, state, node.lineno)
+            self._forget(node, state)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             found = bound_by(node, self.source.module)
             self.imports |= found
@@ -121,8 +126,20 @@ class Reading:
         inner = state.copy()
         inner.blocked = state.blocked or reason
         for statement in body:
-            forget(statement, inner, statement.lineno)
+            self._forget(statement, inner)
         self._body(body, inner)
+
+    def _forget(self, node: ast.stmt, state: State) -> None:
+        """Know nothing of what a statement binds or changes, somewhere in it."""
+        forget(node, state, node.lineno)
+        self._change(node, state)
+
+    def _change(self, node: ast.stmt, state: State) -> None:
+        """Know nothing of what a statement changes in place; a tensor keeps its sizes when it is written."""
+        for name in sorted(names_changed(node)):
+            value = state.values.get(name, ast.Name(name, ast.Load()))
+            if isinstance(value, ast.expr) and not self._resolver(state).is_tensor(value):
+                state.values[name] = Unknown(f"depends on {name}, changed in line {node.lineno}")
 
     def _resolver(self, state: State) -> Resolver:
         return Resolver(state.values, self.tensors, frozenset(self._local), self._helpers)
@@ -142,10 +159,14 @@ class Reading:
         link = self._chain if chain is None else chain
         then, other = state.copy(), state.copy()
         test: ast.expr | None = None
+        unknown: str | None = None
         try:
             test, given = self._read(node.test, state)
             test = self.logic.tidy(test)
             then.guards += [Guard(not_none(n)) for n in sorted(given)]
+            if given:
+                # Which way a call goes that gave None is not known.
+                unknown = f"its condition depends on {min(given)}, replaced where it is None"
             then.guards.append(Guard(test, link))
         except UnreadableError as bad:
             then.blocked = then.blocked or f"its condition {bad}"
@@ -155,6 +176,7 @@ class Reading:
         implied = ended == "raise"
         if test is not None:
             other.guards.append(Guard(self.logic.negate(test), link, implied))
+            other.blocked = other.blocked or (None if implied else unknown)
         elif not implied:
             other.blocked = then.blocked
         start_other = len(other.guards)
@@ -172,7 +194,8 @@ class Reading:
             state.guards += [*kept, *late_other]
         elif ended_other:
             state.values = then.values
-            state.blocked = then.blocked if ended_other == "return" or late_then else state.blocked
+            gone = then.blocked or (unknown if ended_other == "return" else None)
+            state.blocked = gone if ended_other == "return" or late_then else state.blocked
             kept = [g.alone() for g in then.guards[len(state.guards) : start]] if ended_other == "return" else []
             state.guards += [*kept, *late_then]
         else:
@@ -182,6 +205,7 @@ class Reading:
                 ways = ((self.logic.negate(test), late_then), (test, late_other))
                 for past, late in ways:
                     if late:
+                        state.blocked = state.blocked or unknown
                         alive = conjunction(g.test for g in late)
                         state.guards.append(Guard(ast.BoolOp(ast.Or(), [past, alive])))
         return None
@@ -229,7 +253,7 @@ class Reading:
             rows = None
         if rows is None or node.orelse or len(rows) > 16 or any(may_break(s) for s in node.body):
             self._blocked(node.body, state, "inside a loop that is not written out")
-            forget(node, state, node.lineno)
+            self._forget(node, state)
             return None
         ways, blocked = list(state.guards), state.blocked
         for row in rows:
@@ -395,6 +419,10 @@ class Reading:
         before = len(self.events)
         self._body(helper.body, inner)
         (self._local, self._bound), self._depth = outer, 0
+        for name in {n for s in helper.body for n in names_changed(s)}:
+            given = values.get(name)
+            if isinstance(given, ast.Name) and not self._resolver(state).is_tensor(given):
+                state.values[given.id] = Unknown(f"depends on {given.id}, changed by {helper.name}")
         return len(self.events) > before
 
     # -- the checks themselves --------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from tensorpact._errors import DocumentedError
@@ -78,12 +80,17 @@ def _texts(terms: Terms, step: Step, error: DocumentedError, scope: dict[str, An
 
 def _rendered(error: DocumentedError, scope: dict[str, Any]) -> str:
     """The template as Python itself renders an f-string."""
+    text = _compiled(error.template, error.slug)
+    return error.render(scope) if text is None else str(eval(text, scope))
+
+
+@lru_cache(maxsize=256)
+def _compiled(template: str, slug: str) -> CodeType | None:
     try:
-        text = compile(f"f{error.template!r}", f"<template of {error.slug}>", "eval")
+        return compile(f"f{template!r}", f"<template of {slug}>", "eval")
     except SyntaxError:
         # Python 3.11 takes no backslash and no quote of the outer kind inside a placeholder.
-        return error.render(scope)
-    return str(eval(text, scope))
+        return None
 
 
 def _subjects(terms: Terms, step: Step) -> Iterator[tuple[str, ...]]:

@@ -64,6 +64,8 @@ class Suite:
         self.seed = seed
         self.bases: list[Mutations] = []
         self._alone: dict[int, Terms] = {}
+        self._once: dict[tuple[int, int], Draft] = {}
+        self._known: dict[int, Found | None] = {}
         rng = random.Random(seed)
         distinct = True
         for i in range(count if drawer.factory is None else 3 * count):
@@ -79,11 +81,21 @@ class Suite:
 
     def judged(self, draft: Draft) -> Found | None:
         """A draft with the lets settled and its verdict; None where it has no arguments."""
+        if id(draft) in self._known:
+            return self._known[id(draft)]
         try:
             settled, verdict = self.drawer.settle(draft)
             return Found(settled, resolve(self.space, settled), verdict)
         except ImpossibleError:
             return None
+
+    def _moved(self, base: Mutations, move: Move) -> Draft:
+        """A valid draft with one move: judged once, however many clauses are searched for among these."""
+        key = id(base), id(move)
+        if key not in self._once:
+            draft = self._once[key] = base.draft.moved(move)
+            self._known[id(draft)] = self.judged(draft)
+        return self._once[key]
 
     def find(self, step: Step, budget: int = _BUDGET) -> Found | Missed:
         """Arguments on which a clause fires first.
@@ -119,17 +131,17 @@ class Suite:
         about = self.drawer.reads.of(step.clause)
         for base in self.bases:
             for move in base.about(*about):
-                yield base.draft.moved(move)
+                yield self._moved(base, move)
             for moves in joint_moves(step, base.plans):
                 yield base.draft.moved(*moves)
         for base in self.bases[:3]:
             for move in base.all:
-                yield base.draft.moved(move)
+                yield self._moved(base, move)
 
     def _resized(self, step: Step, hunt: "_Hunt") -> Iterator[Draft]:
         """Drafts on which a size makes the relations in front of the clause hold again."""
         rng = random.Random(f"{self.seed}:{step.index}:sizes")
-        for draft, fired in hunt.shadowed[:_SHADOWED]:
+        for draft, fired in hunt.shadowed():
             blocker = self.space.terms.steps[fired].clause
             for _ in range(3):
                 resized = self.drawer.repairs.resized(rng, draft, blocker, step.index - 1)
@@ -238,9 +250,7 @@ class _Hunt:
         self.step = step
         self.spent = 0
         self.last: Found | None = None
-        #: Drafts on which the clause is broken, and the clause that fires before it.
-        self.shadowed: list[tuple[Draft, int]] = []
-        self._instead: Counter[str] = Counter()
+        self._others: list[tuple[Draft, Found]] = []
         self._failures: Counter[str] = Counter()
 
     def fires(self, draft: Draft) -> Found | None:
@@ -251,16 +261,24 @@ class _Hunt:
             return found
         if found.verdict.failure is not None:
             self._failures[found.verdict.failure] += 1
-        elif found.verdict.violation is not None and self.suite.is_broken(self.step, found.case):
-            self._instead[said(found.verdict)] += 1
-            if found.verdict.index is not None:
-                self.shadowed.append((draft, found.verdict.index))
+        elif found.verdict.violation is not None:
+            self._others.append((draft, found))
         return None
+
+    def _broken(self) -> Iterator[tuple[Draft, Found]]:
+        """Calls on which the clause is broken, and another one fires before it."""
+        broken = (other for other in self._others if self.suite.is_broken(self.step, other[1].case))
+        return itertools.islice(broken, _SHADOWED)
+
+    def shadowed(self) -> list[tuple[Draft, int]]:
+        """Drafts on which the clause is broken, and the clause that fires before it."""
+        return [(d, f.verdict.index) for d, f in self._broken() if f.verdict.index is not None]
 
     def explain(self) -> str:
         """Why the clause never fired, as far as the calls that were looked at tell."""
-        if self._instead:
-            others = ", ".join(name for name, _ in self._instead.most_common(2))
+        instead = Counter(said(found.verdict) for _, found in self._broken())
+        if instead:
+            others = ", ".join(name for name, _ in instead.most_common(2))
             return f"shadowed: whenever it is broken, another fires first: {others}"
         if self._failures:
             first = self._failures.most_common(1)[0][0]

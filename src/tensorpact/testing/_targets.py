@@ -52,6 +52,8 @@ class Broken:
 def find(names: Iterable[Any]) -> list[Target | Broken]:
     """Targets of ``MODULE``, ``MODULE:FUNCTION``, or contracted functions handed over themselves.
 
+    A function that has several names is there once, under the first of them.
+
     Raises:
         TargetError: Nothing with a contract is there.
     """
@@ -62,7 +64,9 @@ def find(names: Iterable[Any]) -> list[Target | Broken]:
         except ContractDefinitionError as bad:
             found.append(Broken(str(name), bad))
             continue
-        found += [t for t in some if not any(isinstance(f, Target) and f.function is t.function for f in found)]
+        for target in some:
+            if not any(isinstance(f, Target) and f.function is target.function for f in found):
+                found.append(target)
     return found
 
 

@@ -1,0 +1,1 @@
+"""Drafts of contracts held against the functions that they were drafted from."""
