@@ -150,7 +150,7 @@ def random_row(rng):
 def one_by_one(seed):
     rng = random.Random(seed)
     broken = 0
-    for _ in range(24):
+    for _ in range(18):
         row = random_row(rng)
         place, value, limit = rows.reduced(row).tolist()
         found = look([row])
