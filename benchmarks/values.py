@@ -24,6 +24,8 @@ import tensorpact
 from tensorpact import _decorator
 from tensorpact._values import gate, launching, mailbox, pending, rows, table
 from tensorpact_kernels import (
+    flash_attn_varlen_func,
+    flash_attn_with_kvcache,
     fused_infer_attention_varlen,
     fused_recurrent_kda_replayssm_decode,
     sparse_attn_v4_paged_decode,
@@ -76,7 +78,32 @@ def packed_call(device: str, batch: int = 16, length: int = 64) -> Call:
     return lambda: fused_infer_attention_varlen(q, k, v, ends, other)
 
 
+def cached_call(device: str, batch: int = 64, page: int = 16, columns: int = 8) -> Call:
+    """Decode with pages and one new token: lengths, and the columns of a table that are in use."""
+    floats = lambda *n: torch.randn(n, device=device).bfloat16()
+    given = {
+        "q": floats(batch, 1, 8, 64),
+        "k_cache": floats(batch * columns, page, 2, 64),
+        "v_cache": floats(batch * columns, page, 2, 64),
+        "k": floats(batch, 1, 2, 64),
+        "v": floats(batch, 1, 2, 64),
+        "page_table": torch.randperm(batch * columns, device=device).int().view(batch, columns),
+        "cache_seqlens": torch.randint(1, page * columns, (batch,), device=device, dtype=torch.int32),
+        "causal": True,
+    }
+    return lambda: flash_attn_with_kvcache(**given)
+
+
+def varlen_call(device: str, batch: int = 16, length: int = 64) -> Call:
+    """Flash attention over packed sequences: two vectors of boundaries, with a longest sequence each."""
+    ends = torch.arange(0, batch * length + 1, length, device=device, dtype=torch.int32)
+    q, k, v = (torch.randn(batch * length, 4, 64, device=device).bfloat16() for _ in range(3))
+    return lambda: flash_attn_varlen_func(q, k, v, ends, ends, length, length, causal=True)
+
+
 CALLS: dict[str, Callable[[str], Call]] = {
+    "flash_attn_with_kvcache": cached_call,
+    "flash_attn_varlen_func": varlen_call,
     "sparse_attn_v4_paged_decode": decode_call,
     "fused_recurrent_kda_replayssm_decode": replay_call,
     "fused_infer_attention_varlen": packed_call,

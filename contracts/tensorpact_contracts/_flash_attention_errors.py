@@ -212,8 +212,8 @@ ROTARY_ROWS = _documented(
     ValueError,
     "rotary_cos has {So} rows, and positions below {needed} are rotated",
     fields={
-        "needed": lambda tokens, k, cache_seqlens, rotary_seqlens, cu_seqlens_q: rotary_rows(
-            tokens, k, cache_seqlens, rotary_seqlens, cu_seqlens_q
+        "needed": lambda tokens, k, cache_seqlens, rotary_seqlens, causal, window_size, attention_chunk, capacity: (
+            rotary_rows(tokens, k, cache_seqlens, rotary_seqlens, causal, window_size, attention_chunk, capacity)
         )
     },
 )
@@ -229,4 +229,67 @@ CACHE_OVERLAP = _documented(
     "caches-share-memory",
     ValueError,
     "k_cache and v_cache are appended to, and must share no memory with one another or with what is read: {names}",
+)
+
+# Numbers in tensors, which the public functions read without a look.
+BOUNDARIES_ORDER = _documented(
+    "boundaries-out-of-order",
+    ValueError,
+    "{name}[{position}] is {value}, expected {expected}: boundaries begin at 0 and never decrease",
+)
+BOUNDARIES_END = _documented(
+    "boundaries-elsewhere-than-the-tokens",
+    ValueError,
+    "{name}[{position}] is {value}, but there are {limit} tokens to cut; only allow_padded_tail=True lets some over at "
+    "the end",
+)
+LONGER = _documented(
+    "longer-than-max-seqlen",
+    ValueError,
+    "sequence {position} of {name} has {value} tokens, but the longest was said to have {limit}",
+)
+LENGTHS_RANGE = _documented(
+    "cache-seqlens-out-of-range",
+    ValueError,
+    "cache_seqlens[{position}] is {value}, but a row holds 0 to {capacity} tokens",
+)
+APPEND_RANGE = _documented(
+    "appended-beyond-the-row",
+    ValueError,
+    "sequence {position} would have {value} tokens with its new ones, but a row has {capacity} slots",
+)
+LEFTPAD_RANGE = _documented(
+    "cache-leftpad-out-of-range",
+    ValueError,
+    "cache_leftpad[{position}] is {value}, expected {expected}: padding is counted in the length of the row",
+)
+CACHE_ROW_RANGE = _documented(
+    "cache-batch-idx-out-of-range",
+    ValueError,
+    "cache_batch_idx[{position}] is {value}, expected {expected}: a row for each sequence",
+)
+CACHE_ROW_REPEATED = _documented(
+    "cache-batch-idx-repeated",
+    ValueError,
+    "cache_batch_idx[{position}] is {value}, as for a sequence before it; both would append to one row at once",
+)
+PAGE_RANGE = _documented(
+    "page-out-of-range",
+    ValueError,
+    "page_table[{position}] is {value}, but the cache has {rows} pages, and tokens lie in this one",
+)
+USED_RANGE = _documented(
+    "seqused-out-of-range",
+    ValueError,
+    "{name}[{position}] is {value}, expected {expected}: no more tokens can be used than there are",
+)
+ROTARY_RANGE = _documented(
+    "rotary-position-out-of-range",
+    ValueError,
+    "{name}[{position}] leads to {value}, expected {expected}: positions are rows of rotary_cos",
+)
+CHUNK_KEYS = _documented(
+    "attention-chunk-before-the-first-key-of-a-row",
+    ValueError,
+    "attention_chunk counts from the first key, but sequence {position} has {limit} queries and {value} keys",
 )

@@ -9,7 +9,16 @@ from torch import Tensor
 from ._values import fits_float
 
 
-def rotary_rows(tokens: tuple[int, ...], k: Tensor, lengths: Any, seqlens: Tensor | None, boundaries: Any) -> int:
+def rotary_rows(
+    tokens: tuple[int, ...],
+    k: Tensor,
+    lengths: Any,
+    seqlens: Tensor | None,
+    causal: bool,
+    window_size: tuple[int, int],
+    attention_chunk: int | None,
+    capacity: int,
+) -> int:
     """Rows of the rotary table that a call reads for certain, as far as shapes and ints tell.
 
     Args:
@@ -17,13 +26,46 @@ def rotary_rows(tokens: tuple[int, ...], k: Tensor, lengths: Any, seqlens: Tenso
         k: New keys.
         lengths: Tokens in the cache before the call.
         seqlens: First positions, in place of ``lengths``.
-        boundaries: Boundaries of packed queries, or None.
+        causal: Whether no key behind a query's own place is seen.
+        window_size: Keys seen before and behind a query's own place.
+        attention_chunk: Length of a chunk, or nothing.
+        capacity: Slots of one row.
     """
     first = lengths if seqlens is None and lengths is not None and not isinstance(lengths, Tensor) else 0
-    counted = k.shape[1] if k.ndim == 4 and k.shape[0] else 0
-    # One query at least stands at the first position; whether others count up depends on the mask.
-    queried = 1 if boundaries is None and len(tokens) == 2 and tokens[0] and tokens[1] else 0
-    return first + max(counted, queried)
+    queries = turned_queries(tokens, causal, window_size, attention_chunk, capacity)
+    return first + max(k.shape[1] if k.ndim == 4 and k.shape[0] else 0, queries)
+
+
+def turned_queries(
+    tokens: tuple[int, ...], causal: bool, window_size: tuple[int, int], attention_chunk: int | None, capacity: int
+) -> int:
+    """Positions that the queries of each sequence are rotated to; 0 where they are packed.
+
+    Args:
+        tokens: Token axes of the queries.
+        causal: Whether no key behind a query's own place is seen.
+        window_size: Keys seen before and behind a query's own place.
+        attention_chunk: Length of a chunk, or nothing.
+        capacity: Slots of one row.
+    """
+    queries = tokens[1] if len(tokens) == 2 and tokens[0] else 0
+    return queries if counts_up(queries, causal, window_size, attention_chunk, capacity) else min(queries, 1)
+
+
+def counts_up(
+    queries: int, causal: bool, window_size: tuple[int, int], attention_chunk: int | None, capacity: int
+) -> bool:
+    """Whether queries are rotated to one position after the other: a mask is left without what can hide nothing.
+
+    Args:
+        queries: Queries of the longest sequence.
+        causal: Whether no key behind a query's own place is seen.
+        window_size: Keys seen before and behind a query's own place.
+        attention_chunk: Length of a chunk, or nothing.
+        capacity: Slots of one row.
+    """
+    left, right = window_size[0], 0 if causal else window_size[1]
+    return 0 <= left < capacity - 1 or 0 <= right < queries - 1 or bool(attention_chunk)
 
 
 def keys_of(k: Tensor | None, lengths: Any, leftpad: Tensor | None, capacity: int) -> int | None:

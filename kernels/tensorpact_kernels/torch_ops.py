@@ -100,9 +100,10 @@ def _fake(function: Callable[..., Any], values: str) -> Callable[..., Any]:
         function: The entry point.
         values: Its parameter that gives dtype, device and the last axis of the result.
     """
-    names = tuple(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters.values()
+    names = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
 
-    def fake(*args: Any) -> Any:
+    def fake(*args: Any, **_: Any) -> Any:
         given = dict(zip(names, args, strict=True))
         queries = given["qv"] if given["q"] is None else given["q"]
         packed, with_lse = given["cu_seqlens_q"] is not None, given["return_softmax_lse"]

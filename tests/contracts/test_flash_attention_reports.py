@@ -317,6 +317,7 @@ def test_the_parameters_are_the_public_ones():
         "aux_tensors",
         "ver",
         "out",
+        "allow_padded_tail",
     ]
     empty = inspect.Parameter.empty
     assert [n for n, default in found.items() if default is empty] == ["q", "k_cache", "v_cache"]
@@ -331,6 +332,7 @@ def test_the_parameters_are_the_public_ones():
         "sm_margin": 0,
         "return_softmax_lse": False,
         "ver": 3,
+        "allow_padded_tail": False,
     }
 
 

@@ -96,7 +96,8 @@ def test_a_missing_key_is_seen():
         (("active",), "kv_indptr_prefix"),
         (("active",), {"entries": "slots", "of": "kv_indptr_prefix", "per": 1}),
         (("padding",), "positive"),
-        (("plus",), 1),
+        (("plus",), 1.5),
+        (("plus",), [{"step": "kv_indptr_prefix"}]),
     ],
 )
 def test_a_clause_on_values_that_does_not_fit_is_seen(path: tuple[Any, ...], value: Any):

@@ -20,20 +20,36 @@ from tensorpact import _entry as entries
 from tensorpact.clauses import (
     Clause,
     any_of,
+    at_least,
+    at_most,
+    distinct,
     dtype,
+    ends_at,
     exclusive,
+    finite,
+    less_than,
     let,
+    live,
+    multiple_of,
     named_axes,
     needs,
     no_overlap,
+    nondecreasing,
     present,
     rank,
     require,
     same_device,
     same_dim,
     same_dtype,
+    same_empty,
     shape,
+    starts_at,
+    steps,
+    steps_at_most,
     together,
+    upto,
+    values,
+    within,
 )
 from tensorpact.constraints import Aligned, Constraint, Contiguous, DenseInner, DenseLast, NamedAxes, OnDevice, Reach32
 
@@ -262,6 +278,7 @@ SUPPRESSED = [HealthCheck.filter_too_much, HealthCheck.too_slow]
 #: The `long` profile asks for more.
 STOCK_EXAMPLES = max(1_000, settings.default.max_examples)
 CLAUSE_EXAMPLES = max(400, settings.default.max_examples)
+VALUE_EXAMPLES = max(100, settings.default.max_examples)
 
 
 @settings(max_examples=STOCK_EXAMPLES, suppress_health_check=SUPPRESSED)
@@ -337,3 +354,102 @@ def test_modes_agree_under_clauses(rng: Random) -> None:
     error = both_modes(function, tuple(values), case.fitting)
     event("accepted" if error is None else "rejected")
     assert error is None or isinstance(error, ContractViolation)
+
+
+#: Shapes that vectors of offsets, lengths, indices and tables have.
+NUMBER_SHAPES = ("A", "A", "A+1", "A+1", "B", "A B", "A B", "1", "B A")
+
+
+def draw_numbers(rng: Random) -> Case:
+    """A signature of integer tensors, now and then one of floats, with numbers in them that are mostly in order."""
+    families = [rng.choice([(Int,), (Int,), (Int,), (Float,), (Int, Float)]) for _ in range(rng.randint(2, 4))]
+    parameters = tuple(Drawn(f, (rng.choice(NUMBER_SHAPES),), rng.randint(0, 3) == 0) for f in families)
+    sizes: dict[str, Any] = {"A": rng.randint(0, 4), "B": rng.choice((0, 1, 2, 3, 40))}
+    n = rng.randint(-1, 4)
+    right = [numbered(rng, fitting(rng, p, sizes, n)) for p in parameters]
+    given = [v.clone() if isinstance(v, Tensor) else v for v in right]
+    for _ in range(rng.randint(0, 2)):
+        place = rng.randrange(len(given))
+        value = given[place]
+        if isinstance(value, Tensor) and value.numel() and rng.randint(0, 5):
+            value[tuple(map(rng.randrange, value.shape))] = rng.choice((-9, -1, 0, 7, 99))
+        else:
+            given[place] = near_miss(rng, value)
+    return Case(parameters, True, (*right, n, 0.25), (*given, n, 0.25), False)
+
+
+def numbered(rng: Random, value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    drawn = [rng.randint(0, 4) for _ in range(value.numel())]
+    ordered = sorted(drawn) if rng.randint(0, 2) else drawn
+    wide = (
+        torch.zeros(*value.shape[:-1], 2 * value.shape[-1], dtype=value.dtype)[..., ::2] if rng.randint(0, 1) else value
+    )
+    return wide.copy_(torch.tensor(ordered, dtype=value.dtype).view(value.shape))
+
+
+def bound(rng: Random, names: list[str]) -> Any:
+    """What a number may be compared with, or what is added to it."""
+    added = rule(rng.sample(("A", "B", "n"), 2), "3")
+    return rng.choice([0, 1, 4, rng.randint(2, 9), "A", "B", "n", added, rng.choice(names), steps(rng.choice(names))])
+
+
+def values_clause(rng: Random, parameters: tuple[Drawn, ...]) -> Clause:
+    """A clause that its author may well have written, if not on these tensors."""
+    known = dict(zip(PARAMETERS, parameters, strict=False))
+    floats = [n for n, p in known.items() if p.families == (Float,)]
+    integers = [n for n, p in known.items() if p.families == (Int,)] or ["p"]
+    vectors = [n for n in integers if len(known[n].texts[0].split()) == 1]
+    tables = [n for n in integers if n not in vectors]
+    when = rng.choice([None, None, lambda n: n < 3, lambda A: A > 1])
+    if floats and rng.randint(0, 4) == 0:
+        return values(rng.choice(floats), finite(), when=when)
+    if vectors and rng.randint(0, 2) == 0:
+        along = [nondecreasing(), distinct(), starts_at(rng.randint(0, 1)), ends_at(bound(rng, vectors))]
+        along.append(steps_at_most(bound(rng, vectors)))
+        if rng.randint(0, 4) == 0:
+            return values(rng.choice(vectors), rng.choice(vectors), same_empty(), when=when)
+        return values(rng.choice(vectors), *rng.sample(along, rng.randint(1, 2)), when=when)
+    near = vectors or integers
+    ranges = [at_least(bound(rng, near)), at_most(bound(rng, near)), less_than(bound(rng, near)), multiple_of(2)]
+    checks = rng.sample([*ranges, within(bound(rng, near), bound(rng, near))], rng.randint(1, 2))
+    plus = tuple(bound(rng, near) for _ in range(rng.choice((0, 0, 1, 2))))
+    lengths = upto(rng.choice(near), per=rng.choice((1, 2, "n")), plus=plus)
+    return values(
+        rng.choice(tables if tables and rng.randint(0, 1) else integers),
+        *checks,
+        active=rng.choice([None, rng.choice(near), lengths, lengths, live(rng.choice(near))]),
+        padding=rng.choice([None, None, -1, "negative"]),
+        plus=plus if rng.randint(0, 1) else (),
+        when=when,
+    )
+
+
+@settings(max_examples=VALUE_EXAMPLES, suppress_health_check=SUPPRESSED)
+@given(RANDOMS)
+def test_modes_agree_on_numbers(rng: Random) -> None:
+    case = draw_numbers(rng)
+    kept: list[Clause] = []
+    for _ in range(20):
+        try:
+            candidate = values_clause(rng, case.parameters)
+            if rng.randint(0, 7) == 0:
+                candidate = any_of(candidate, require(lambda n: n < 3, about="n"))
+            contract(Contract("f", clauses=[*kept, candidate]))(case.function())
+        except ContractDefinitionError:
+            continue
+        kept.append(candidate)
+        if len(kept) == 3:
+            break
+    if not kept:
+        reject()
+    function = contract(Contract("f", clauses=kept))(case.function())
+    note(f"{case!r}; {[v.tolist() if isinstance(v, Tensor) else v for v in case.values if not is_meta(v)]}; {kept}")
+    error = both_modes(function, case.values, case.fitting)
+    assert error is None or isinstance(error, ContractViolation)
+    event("accepted" if error is None else "a number" if "values(" in str(error.clause) else "rejected")
+
+
+def is_meta(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_meta

@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -29,6 +30,8 @@ from tensorpact.clauses import (
     require,
     same_empty,
     starts_at,
+    steps,
+    steps_at_most,
     upto,
     values,
     within,
@@ -105,6 +108,31 @@ def packed(
     return 1
 
 
+@contract(
+    Contract(
+        "appending",
+        clauses=[
+            values("cu", nondecreasing(), steps_at_most("longest")),
+            values("cu", steps_at_most("M"), plus="spare"),
+            values("used", at_most(steps("cu"))),
+            values("lens", at_most(lambda M: 4 * M), plus=(lambda more: more, steps("cu"))),
+            values("table", within(0, "P"), active=upto("lens", per=4, plus=(lambda more: more, steps("cu")))),
+        ],
+    )
+)
+def appending(
+    pool: Float[Tensor, "P D"],
+    table: Int32[Tensor, "B M"],
+    lens: Int32[Tensor, " B"] | int | None,
+    cu: Int32[Tensor, " B+1"] | None = None,
+    longest: int = 9,
+    spare: int | None = None,
+    more: int = 0,
+    used: Int32[Tensor, " B"] | None = None,
+) -> int:
+    return 1
+
+
 def ints(*numbers: int, dtype: torch.dtype = torch.int32) -> Tensor:
     return torch.tensor(numbers, dtype=dtype)
 
@@ -122,6 +150,10 @@ RIGHT: dict[str, Any] = {
     "lens": ints(5, 3, 9),
     "page": 4,
 }
+
+
+TABLE = ints(0, 1, -1, 2, -1, -1).view(2, 3)
+APPENDING: dict[str, Any] = {"pool": POOL, "table": TABLE, "lens": ints(5, 1), "cu": ints(0, 3, 6)}
 
 
 def gathering(indices: Tensor, indptr: Tensor) -> int:
@@ -161,6 +193,18 @@ REFUSED = {
     "a-copy-larger-than-any-tensor": (
         lambda: packed(torch.zeros(5, 2), ints(0, 3, 5), ints(0, 3, 5), cu_q_host=(0, 2**70, 5)),
         f"cu_q[2] is 5, expected at least the entry before it, {2**70}"),
+    "R34": (lambda: appending(**APPENDING, longest=2), "sequence 0 has 3 rows in cu, expected at most longest = 2"),
+    "R34-the-last": (lambda: appending(**APPENDING | {"cu": ints(0, 0, 3)}, longest=2),
+        "sequence 1 has 3 rows in cu, expected at most longest = 2"),
+    "a-step-and-a-number": (lambda: appending(**APPENDING, spare=1),
+        "sequence 0 has 4 rows in cu + spare, expected at most M = 3"),
+    "more-used-than-there-are": (lambda: appending(**APPENDING, used=ints(3, 4)),
+        "used[1] is 4, expected at most the 3 rows of sequence 1 in cu"),
+    "a-sum-of-three": (lambda: appending(**APPENDING | {"lens": ints(5, 9)}, more=1),
+        "lens[1] + rule(more) + steps('cu') is 13, expected at most 12"),
+    "a-column-of-new-rows": (lambda: appending(**APPENDING, more=1), "table[0, 2] is -1, expected at least 0"),
+    "one-length-for-all": (lambda: appending(POOL, TABLE, 5), "table[1, 1] is -1, expected at least 0"),
+    "no-length": (lambda: appending(POOL, TABLE, None), "table[0, 2] is -1, expected at least 0"),
     "a-wrong-dtype-comes-first": (lambda: gathering(ints(0, 1), torch.zeros(2)), "indptr: dtype is torch.float32"),
 }  # fmt: skip
 
@@ -176,6 +220,9 @@ def test_a_number_that_breaks_a_check_is_told(name: str):
 
 
 ACCEPTED = {
+    "steps": lambda: appending(**APPENDING, longest=3, spare=0, used=ints(3, 0)),
+    "steps-of-none": lambda: appending(POOL, ints(0, 1, -1, 2, -1, -1).view(2, 3), ints(7, 4)),
+    "steps-of-no-row": lambda: appending(POOL, ints().view(0, 3), ints(), ints(0), used=ints()),
     "A08-leftovers": lambda: paged(**RIGHT),
     "A06-nothing-cached": lambda: paged(**RIGHT | {"lens": ints(0, 0, 0), "table": torch.full((3, 5), 99).int()}),
     "A19": lambda: gathering(ints(-1, -99, 7), ints(0, 3)),
@@ -251,6 +298,11 @@ EDGES: dict[str, tuple[rows.Row, rows.Breach | None]] = {
         rows.Row(rows.RANGE, wide(0, 9, 9, 9).view(2, 2), 0, 5, mode=rows.COLUMNS, active=wide(7, 0), per=2**64),
         None,
     ),
+    "a-step-of-more-bits": (rows.Row(rows.STEPS, wide(SMALLEST, LARGEST), upper=5), rows.Breach(0, LARGEST, 5)),
+    "a-step-down-of-more-bits": (
+        rows.Row(rows.RANGE, wide(0, 0), 0, 5, plus_of=wide(LARGEST, SMALLEST, 4), steps=rows.PLUS_STEPS),
+        rows.Breach(0, SMALLEST, 0),
+    ),
     "a-mark-of-more-bits": (rows.Row(rows.RANGE, wide(0, 9), 0, 5, padding=2**64), rows.Breach(1, 9, 5)),
 }
 
@@ -292,7 +344,8 @@ def test_bounds_and_sums_of_more_than_64_bits(count: int):
 
 
 def row_of(rng: random.Random) -> rows.Row:
-    kind = rng.choice((rows.RANGE, rows.RANGE, rows.ORDER, rows.MULTIPLE, rows.DISTINCT, rows.SAME_EMPTY))
+    kinds = (rows.RANGE, rows.RANGE, rows.RANGE, rows.ORDER, rows.MULTIPLE, rows.DISTINCT, rows.SAME_EMPTY, rows.STEPS)
+    kind = rng.choice(kinds)
     count = rng.choice((0, 1, 2, 7, 12))
 
     def vector(size: int, low: int, high: int) -> Tensor:
@@ -301,6 +354,8 @@ def row_of(rng: random.Random) -> rows.Row:
     padding = rng.choice((None, 3, "negative"))
     if kind == rows.SAME_EMPTY:
         return rows.Row(kind, vector(max(count, 1), 0, 1), other=vector(max(count, 1), 0, 1))
+    if kind == rows.STEPS:
+        return rows.Row(kind, vector(count, 0, 9), upper=rng.choice((5, 9)), plus=rng.choice((0, 2)))
     if kind != rows.RANGE:
         numbers = vector(count, -2, 40) * (4 if kind == rows.MULTIPLE else 1)
         padding = None if kind == rows.ORDER else padding
@@ -309,8 +364,15 @@ def row_of(rng: random.Random) -> rows.Row:
     numbers = vector(12, -1, 9).view(4, 3) if wide else vector(count, -1, 9)
     lines = numbers.shape[0]
     row = rows.Row(kind, numbers, -1, rng.choice((5, 9)), padding=padding)
-    choice = rng.randrange(7)
-    if choice == 0:
+    choice = rng.randrange(11)
+    if choice == 7:
+        row.plus_of, row.steps = vector(lines + 1, -2, 3), rows.PLUS_STEPS
+    elif choice == 8:
+        row.upper_of, row.upper, row.steps = vector(lines + 1, 0, 9), 5, rows.BOUND_STEPS
+    elif choice >= 9 and wide:
+        row.mode, row.active, row.per, row.longer = rows.COLUMNS, vector(lines, 0, 5), 3, choice - 9
+        row.longer_of, row.steps = vector(lines + 1, 0, 5), rows.LENGTH_STEPS
+    elif choice == 0:
         row.upper_of, row.upper = vector(lines, 4, 9), -1
     elif choice == 1:
         row.lower_of, row.lower = vector(lines, -1, 3), 0
@@ -344,6 +406,8 @@ AUTHORS = {
     "finite-and": (lambda: values("x", finite(), at_least(0)), "finite stands alone"),
     "plus-order": (lambda: values("cu", nondecreasing(), plus="n"), "plus belongs to"),
     "active-order": (lambda: values("cu", nondecreasing(), active="cu"), "active does not go with nondecreasing"),
+    "plus-a-float": (lambda: values("cu", at_least(0), plus=(0.5,)), "plus takes a number, a name or a function"),
+    "active-steps": (lambda: values("cu", steps_at_most(1), active="cu"), "active does not go with steps_at_most"),
     "padding": (lambda: values("cu", at_least(0), padding="minus one"), "padding is an int"),
     "stars": (lambda: values("cu", at_least(lambda *n: 0)), "plain function"),
 }  # fmt: skip
@@ -370,6 +434,14 @@ LAID = {
     "offsets-of-two-axes": (values("cu", at_least(0), active="table"), "offsets lie along one axis"),
     "bounds-by-other-rows": (values("table", at_most("cu")), "needs the first axis of table"),
     "a-rule-on-a-tensor": (values("cu", at_most(lambda x: x.shape[0])), "a bound reads the tensor x"),
+    "steps-of-an-int": (values("cu", at_least(0), plus=steps("count")), "steps are those of offsets along one axis"),
+    "steps-of-other-rows": (values("x", finite(), active=upto("cu", plus=steps("cu"))), "needs the first axis of x"),
+    "steps-of-as-many": (
+        values("cu", at_most(steps("cu"))),
+        "cu has the axis [B+1], and steps for the rows of cu need [B+1+1]",
+    ),
+    "empties-of-others": (values("cu", "rows", same_empty()), "same_empty compares vectors of one length"),
+    "two-by-row": (values("table", at_least(0), plus=("rows", steps("cu"))), "('rows', steps('cu')) both do"),
     "last-of-another": (
         values("cu", at_least(0), error=DocumentedError("a-b", ValueError, "{last}")),
         "'last' is no parameter, dim or let",
@@ -392,7 +464,12 @@ def test_a_clause_that_does_not_fit_is_refused_at_the_definition(name: str):
 
         @contract(Contract("f", clauses=[clause, let(late=lambda T: T)]))
         def f(
-            x: Float[Tensor, "T D"], cu: Int[Tensor, " B+1"], table: Int[Tensor, "B M"], count: int, rate: float
+            x: Float[Tensor, "T D"],
+            cu: Int[Tensor, " B+1"],
+            table: Int[Tensor, "B M"],
+            count: int,
+            rate: float,
+            rows: Int[Tensor, " B"],
         ) -> int:
             return 1
 
@@ -422,6 +499,10 @@ def test_a_clause_reads_as_its_author_wrote_it():
     assert str(clause) == (
         "values('t', within(0, 'P'), at_most(rule(P)), active=upto('lens', per=4), padding=0, plus='new')"
     )
+    clause = values("t", at_most(steps("cu")), active=upto("lens", plus=(2, steps("cu"))), plus=("new", lambda n: n))
+    assert str(clause) == (
+        "values('t', at_most(steps('cu')), active=upto('lens', plus=(2, steps('cu'))), plus=('new', rule(n)))"
+    )
 
 
 def test_a_tracer_sees_copies_on_the_host(both_modes: str):
@@ -449,3 +530,32 @@ def test_the_mode_is_a_block_for_all_threads():
     assert modes.current_mode() == "off"
     with pytest.raises(ValueError, match=r"^value checks are one of off, sync, async, not 'on'$"):
         tensorpact.value_checks("on")  # type: ignore[arg-type]
+
+
+def test_a_number_is_looked_at_where_a_clause_is_about_numbers(both_modes: str):
+    if both_modes == "beartype":
+        pytest.skip("what is at hand is the guard's question")
+
+    @contract(
+        Contract(
+            "f",
+            clauses=[
+                values("x", at_least(0), when=lambda x: isinstance(x, Tensor)),
+                values("x", at_most(9), when=lambda strict: strict),
+            ],
+        )
+    )
+    def f(x: Int[Tensor, " n"] | int | None, strict: bool = False) -> int:
+        return 1
+
+    gate = f.__tensorpact__.built.plan.gate
+    looked: list[Any] = []
+    with mock.patch.object(type(gate), "__call__", lambda _, *given: looked.append(given) or True):
+        for x, strict in ((-1, False), (None, False), (None, True), (99, False)):
+            assert f(x, strict) == 1
+        assert not looked
+        assert f(5, True) == f(ints(5)) == 1
+        assert len(looked) == 2
+    for x, strict in ((99, True), (ints(-1), False)):
+        with pytest.raises(ContractViolation, match=r"^x"):
+            f(x, strict)

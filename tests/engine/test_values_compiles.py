@@ -10,14 +10,18 @@ from triton.compiler import ASTSource  # noqa: E402
 from tensorpact._values import device  # noqa: E402
 from tensorpact._values.mailbox import HEAD, HEADER, NONE, RECORD, RING  # noqa: E402
 from tensorpact._values.rows import (  # noqa: E402
+    BOUND_STEPS,
     COLUMNS,
     DISTINCT,
     FINITE,
+    LENGTH_STEPS,
     LIVE,
     MULTIPLE,
     ORDER,
+    PLUS_STEPS,
     SAME_EMPTY,
     SPAN,
+    STEPS,
 )
 from tensorpact._values.table import BLOCK, WORDS  # noqa: E402
 
@@ -38,6 +42,7 @@ def test_it_compiles():
 
 def test_host_and_device_agree_on_numbers():
     kinds = {"ORDER": ORDER, "MULTIPLE": MULTIPLE, "DISTINCT": DISTINCT, "FINITE": FINITE, "SAME_EMPTY": SAME_EMPTY}
+    kinds |= {"STEPS": STEPS, "BOUND_STEPS": BOUND_STEPS, "PLUS_STEPS": PLUS_STEPS, "LENGTH_STEPS": LENGTH_STEPS}
     layout = {"SPAN": SPAN, "COLUMNS": COLUMNS, "LIVE": LIVE, "WORDS": WORDS, "HEADER": HEADER, "RECORD": RECORD}
     for name, value in {**kinds, **layout, "MAIL": HEAD, "NONE": NONE}.items():
         assert getattr(device, name).value == value, name

@@ -6,6 +6,7 @@ import threading
 import pytest
 import torch
 from jaxtyping import Float, Int
+from reported_values import REPORTED, called, right_call
 from torch import Tensor
 
 import tensorpact
@@ -23,8 +24,10 @@ from tensorpact.clauses import (
     values,
     within,
 )
-from tensorpact_contracts import replayssm, sparse_prefill
+from tensorpact_contracts import flash_attention, replayssm, sparse_prefill
 from tensorpact_kernels import (
+    flash_attn_varlen_func,
+    flash_attn_with_kvcache,
     fused_infer_attention_varlen,
     fused_recurrent_kda_replayssm_decode,
     sparse_attn_v4_paged_decode,
@@ -338,7 +341,33 @@ def packed_arguments():
             "cu_seqlens_k": ends.clone()}  # fmt: skip
 
 
+def cached_arguments():
+    """Sixteen sequences with up to 80 tokens in pages of sixteen."""
+    pages = torch.randperm(96, device="cuda").int()
+    return {
+        "q": torch.randn(16, 1, 8, 128, device="cuda").bfloat16(),
+        "k_cache": torch.randn(96, 16, 2, 128, device="cuda").bfloat16(),
+        "v_cache": torch.randn(96, 16, 2, 128, device="cuda").bfloat16(),
+        "page_table": torch.nn.functional.pad(pages[:80].view(16, 5), (0, 3), value=-1),
+        "cache_seqlens": torch.randint(65, 80, (16,), device="cuda", dtype=torch.int32),
+        "k": torch.randn(16, 1, 2, 128, device="cuda").bfloat16(),
+        "v": torch.randn(16, 1, 2, 128, device="cuda").bfloat16(),
+        "causal": True,
+    }
+
+
+def sequence_arguments():
+    return {**packed_arguments(), "max_seqlen_q": 70, "max_seqlen_k": 70, "causal": True}
+
+
 ENTRIES = {
+    "R35": (flash_attn_with_kvcache, cached_arguments, "cache_seqlens", 7, 129, flash_attention.LENGTHS_RANGE),
+    "R35-new-rows": (flash_attn_with_kvcache, cached_arguments, "cache_seqlens", 7, 128, flash_attention.APPEND_RANGE),
+    "R37": (flash_attn_with_kvcache, cached_arguments, "page_table", (3, 4), 96, flash_attention.PAGE_RANGE),
+    "R37-negative": (flash_attn_with_kvcache, cached_arguments, "page_table", (15, 0), -1, flash_attention.PAGE_RANGE),
+    "R29": (flash_attn_varlen_func, sequence_arguments, "cu_seqlens_q", 0, 1, flash_attention.BOUNDARIES_ORDER),
+    "R31": (flash_attn_varlen_func, sequence_arguments, "cu_seqlens_k", 2, 300, flash_attention.BOUNDARIES_END),
+    "R34": (flash_attn_varlen_func, sequence_arguments, "cu_seqlens_q", 1, 20, flash_attention.LONGER),
     "R39": (sparse_attn_v4_paged_prefill, prefill_arguments, "kv_indices_prefix", 7, 64, sparse_prefill.INDEX_RANGE),
     "R38": (sparse_attn_v4_paged_decode, decode_arguments, "kv_indptr", 8, 161, sparse_prefill.INDPTR_VALUES),
     "R40": (
@@ -374,7 +403,7 @@ def test_packed_attention_is_checked_in_device_memory():
 
 
 @pytest.mark.parametrize("mode", ["off", "async"])
-@pytest.mark.parametrize("name", ["R39", "R38", "R40"])
+@pytest.mark.parametrize("name", ["R39", "R38", "R40", "R35", "R31"])
 def test_no_entry_point_synchronises(name, mode):
     function, make, *_ = ENTRIES[name]
     given = make()
@@ -388,3 +417,46 @@ def test_no_entry_point_synchronises(name, mode):
         finally:
             torch.cuda.set_sync_debug_mode("default")
     assert drained() == []
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("name", REPORTED)
+def test_a_reported_number_in_device_memory(name, mode):
+    _, _, error, text = REPORTED[name]
+    function, given = called(name, "cuda")
+    with tensorpact.value_checks(mode):
+        if mode == "sync" and error is not None:
+            with pytest.raises(ContractViolation) as caught:
+                function(**given)
+            found = [caught.value]
+        else:
+            function(**given)
+            found = drained()
+        assert [(e.error, str(e), e.call_number is None) for e in found] == (
+            [] if error is None else [(error, text, mode == "sync")]
+        )
+        function, given = right_call(name, "cuda")
+        function(**given)
+        assert drained() == []
+    assert tensorpact.value_report().skipped == {}
+
+
+def test_a_replay_of_a_decode_is_checked():
+    """Lengths grow by one in every replay, as in a decode loop, until a row is full."""
+    given = cached_arguments()
+    given["page_table"] = torch.arange(16 * 6, device="cuda", dtype=torch.int32).view(16, 6)
+    given["cache_seqlens"].fill_(90)
+    flash_attn_with_kvcache(**given)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        flash_attn_with_kvcache(**given)
+        given["cache_seqlens"] += 1
+    for _ in range(6):
+        graph.replay()
+    assert drained() == []
+    graph.replay()
+    (error,) = drained()
+    assert error.error is flash_attention.APPEND_RANGE
+    assert str(error) == "sequence 0 would have 97 tokens with its new ones, but a row has 96 slots"
+    assert "in run 7 of the launch captured" in error.__notes__[-1]

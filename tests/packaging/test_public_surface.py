@@ -58,6 +58,8 @@ SURFACE = {
         "same_empty",
         "shape",
         "starts_at",
+        "steps",
+        "steps_at_most",
         "together",
         "upto",
         "values",

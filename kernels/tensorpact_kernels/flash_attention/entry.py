@@ -65,6 +65,8 @@ def flash_attn_with_kvcache(
     aux_tensors: Any = None,
     ver: int = 3,
     out: Annotated[Float[Tensor, "*tokens H Dv"], DENSE] | None = None,
+    *,
+    allow_padded_tail: bool = False,
 ) -> Float[Tensor, "*tokens H Dv"] | tuple[Float[Tensor, "*tokens H Dv"], Float[Tensor, "..."]]:
     """Attend queries to a cache of keys and values, after appending new ones to it in place.
 
@@ -119,6 +121,8 @@ def flash_attn_with_kvcache(
         aux_tensors: Must be None.
         ver: Must be 3.
         out: Written and returned if given.
+        allow_padded_tail: Let boundaries end before the last token, as padded batches have it. Queries behind them get
+            zeros either way, and new tokens are dropped; this is about what checks of the boundaries accept.
 
     Returns:
         The result, and if asked for the log denominators in float32: batch, heads, queries, or heads and queries where
@@ -208,6 +212,8 @@ def flash_attn_varlen_func(
     aux_tensors: Any = None,
     ver: int = 3,
     out: Annotated[Float[Tensor, "*tokens H Dv"], DENSE] | None = None,
+    *,
+    allow_padded_tail: bool = False,
 ) -> Float[Tensor, "*tokens H Dv"] | tuple[Float[Tensor, "*tokens H Dv"], Float[Tensor, "..."]]:
     """Attend each sequence's queries to the keys of the same sequence; either side is packed, or padded to four axes.
 
@@ -246,6 +252,8 @@ def flash_attn_varlen_func(
         aux_tensors: Must be None.
         ver: Must be 3.
         out: Written and returned if given.
+        allow_padded_tail: Let boundaries end before the last token, as padded batches have it. Queries behind them get
+            zeros either way; this is about what checks of the boundaries accept.
 
     Returns:
         The result, and if asked for the log denominators in float32: heads and queries, or batch, heads, queries where

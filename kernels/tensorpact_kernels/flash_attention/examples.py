@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .naive import naive_kvcache
+from .naive import naive_kvcache, naive_varlen
 
 Mistake = Callable[[dict[str, Any]], None]
 Call = dict[str, Any]
@@ -60,7 +60,9 @@ def _fill_cache(arguments: Call, rng: random.Random) -> None:
     new = 0 if k is None else k.shape[1] if k.ndim == 4 else k.shape[0]
     lengths = arguments["cache_seqlens"]
     if isinstance(lengths, Tensor):
-        _write(lengths, [rng.randint(2, capacity - new) for _ in range(lengths.numel())])
+        # Chunks want a key for each query, and a row of the rotary table one for each position.
+        least = arguments["q"].shape[1] if arguments["attention_chunk"] else 2
+        _write(lengths, [rng.randint(least, capacity - new) for _ in range(lengths.numel())])
     if arguments["cache_leftpad"] is not None:
         _write(arguments["cache_leftpad"], [rng.randint(0, 2) for _ in range(arguments["cache_leftpad"].numel())])
     if arguments["cache_batch_idx"] is not None:
@@ -215,6 +217,10 @@ def _rows() -> Call:
     }
 
 
+def _rows_used() -> Call:
+    return {**_rows(), "seqused_q": _ints(_BATCH), "seqused_k": _ints(_BATCH)}
+
+
 _KVCACHE = (
     _decoding,
     _paged,
@@ -225,7 +231,7 @@ _KVCACHE = (
     _values_alone,
     _chunked,
 )
-_VARLEN = (_sequences, _partly_used, _rows)
+_VARLEN = (_sequences, _partly_used, _rows, _rows_used)
 
 
 def mistakes(name: str) -> Sequence[Mistake]:
@@ -246,7 +252,7 @@ def mistakes(name: str) -> Sequence[Mistake]:
         *(_widening(tensor, width) for tensor, width in (("D", 264), ("Dv", 520))),
     ]
     if name == "flash_attn_varlen_func":
-        return [*common, _setting(page_table=_ints(_BATCH, 2)), _setting(max_seqlen_k=None)]
+        return [*common, _setting(page_table=_ints(_BATCH, 2)), _setting(max_seqlen_k=None), *_numbers(name)]
     return [
         *common,
         *(_setting(cache_seqlens=length) for length in (True, -1, 1000)),
@@ -262,7 +268,115 @@ def mistakes(name: str) -> Sequence[Mistake]:
         _setting(attention_chunk=2, cache_seqlens=1),
         _setting(rotary_seqlens=_ints(_BATCH)),
         _setting(cu_seqlens_k_new=_ints(_BATCH + 1)),
+        *_numbers(name),
     ]
+
+
+def _numbers(name: str) -> Sequence[Mistake]:
+    """Numbers that no tensor may hold, each in a call that is right but for it."""
+    tail = {"allow_padded_tail": True}
+    if name == "flash_attn_varlen_func":
+        return [
+            _writing(naive_varlen, make, tensor, at, entry, **changed)
+            for make, tensor, at, entry, changed in (
+                (_sequences, "cu_seqlens_q", 0, 1, {}),
+                (_sequences, "cu_seqlens_q", -1, 8, {}),
+                (_sequences, "cu_seqlens_q", -1, 10, tail),
+                (_sequences, "cu_seqlens_q", 1, 0, {"max_seqlen_q": 2}),
+                (_sequences, "cu_seqlens_k", 0, 1, {}),
+                (_sequences, "cu_seqlens_k", -1, 12, {}),
+                (_sequences, "cu_seqlens_k", -1, 14, tail),
+                (_sequences, "cu_seqlens_k", 1, 0, {"max_seqlen_k": 2}),
+                (_partly_used, "seqused_q", 0, -1, {}),
+                (_partly_used, "seqused_k", 0, 14, {}),
+                (_partly_used, "seqused_q", 0, 0, {"max_seqlen_q": -1}),
+                (_partly_used, "seqused_k", 0, 0, {"max_seqlen_k": -1}),
+                (_rows_used, "seqused_q", 0, 6, {}),
+                (_rows_used, "seqused_k", 0, 9, {}),
+            )
+        ]
+    return [
+        _writing(naive_kvcache, make, tensor, at, entry, **changed)
+        for make, tensor, at, entry, changed in (
+            (_packed, "cu_seqlens_q", 0, 1, {}),
+            (_packed, "cu_seqlens_q", -1, 7, {}),
+            (_packed, "cu_seqlens_q", -1, 9, tail),
+            (_packed, "cu_seqlens_q", 1, 0, {"max_seqlen_q": 1}),
+            (_appending_packed, "cu_seqlens_k_new", 0, -1, {}),
+            (_appending_packed, "cu_seqlens_k_new", -1, 6, {}),
+            (_appending_packed, "cu_seqlens_k_new", -1, 8, tail),
+            (_appending_packed, "cache_seqlens", slice(None), 22, {}),
+            (_paged, "cache_seqlens", 0, 21, {}),
+            (_rotating_apart, "cache_seqlens", 0, 13, {}),
+            (_packed, "cache_leftpad", 0, -1, {}),
+            (_packed, "cache_leftpad", 0, 14, {"cache_seqlens": None}),
+            (_packed, "cache_batch_idx", 0, 7, {}),
+            (_paged, "cache_batch_idx", 0, 3, {"cache_batch_idx": _ints(_BATCH)}),
+            (_appending_to_rows, "cache_batch_idx", slice(None), 4, {}),
+            (_paged, "page_table", slice(None), 17, {}),
+            (_paged, "page_table", slice(None), 17, {"window_size": (2, 0)}),
+            (_rotating_apart, "rotary_seqlens", 0, -1, {}),
+            (_rotating_apart, "rotary_seqlens", 0, 18, {}),
+            (_rotating_apart, "cache_seqlens", 0, 12, {"rotary_seqlens": None, **_tables(12)}),
+            (_rotating_packed, "rotary_seqlens", slice(None), 18, {}),
+            (_rotating_packed, "cache_seqlens", slice(None), 5, {"rotary_seqlens": None, **_tables(6)}),
+            (_rotating_queries, "rotary_seqlens", slice(None), 18, {}),
+            (_rotating_queries, "cache_seqlens", slice(None), 5, {"rotary_seqlens": None, **_tables(6)}),
+            (_chunked, "cache_seqlens", 0, 1, {"cache_seqlens": _ints(_BATCH)}),
+            (_packed, "cache_seqlens", slice(None), 0, {"cache_leftpad": None, "attention_chunk": 3}),
+        )
+    ]
+
+
+def _writing(
+    function: Callable[..., Any], make: Callable[[], Call], tensor: str, at: int | slice, entry: int, **changed: Any
+) -> Mistake:
+    """Another call, right but for one place of one tensor and what is changed beside it."""
+
+    def mistake(arguments: Call) -> None:
+        _instead(make, function)(arguments)
+        fill("flash_attn_with_kvcache" if function is naive_kvcache else "flash_attn_varlen_func", arguments, _rng())
+        arguments.update(changed)
+        arguments[tensor][at] = entry
+
+    return mistake
+
+
+def _rng() -> random.Random:
+    return random.Random(7)
+
+
+def _tables(rows: int) -> Call:
+    return {name: _floats(rows, 8).bfloat16() for name in ("rotary_cos", "rotary_sin")}
+
+
+def _appending_to_rows() -> Call:
+    return {
+        "q": _floats(_BATCH, 2, _HEADS, _DIM),
+        **_caches(7, 9),
+        **_new(_BATCH, 1),
+        "cache_batch_idx": _ints(_BATCH),
+        "cache_seqlens": _ints(_BATCH),
+    }
+
+
+def _rotating_packed() -> Call:
+    return {
+        **_rotating_apart(),
+        **_new(6),
+        "q": _floats(_BATCH, 1, _HEADS, _DIM),
+        "cu_seqlens_k_new": _ints(_BATCH + 1),
+    }
+
+
+def _rotating_queries() -> Call:
+    return {
+        **_rotating_apart(),
+        **_new(_BATCH, 1),
+        "q": _floats(7, _HEADS, _DIM),
+        "cu_seqlens_q": _ints(_BATCH + 1),
+        "max_seqlen_q": 7,
+    }
 
 
 def _setting(**changed: Any) -> Mistake:
@@ -272,9 +386,9 @@ def _setting(**changed: Any) -> Mistake:
     return mistake
 
 
-def _instead(make: Callable[[], Call], **changed: Any) -> Mistake:
+def _instead(make: Callable[[], Call], function: Callable[..., Any] = naive_kvcache, **changed: Any) -> Mistake:
     """Another call with a mistake in it, whatever the call was: groups of arguments come and go together."""
-    defaults = {n: p.default for n, p in inspect.signature(naive_kvcache).parameters.items()}
+    defaults = {n: p.default for n, p in inspect.signature(function).parameters.items()}
 
     def mistake(arguments: Call) -> None:
         for name, value in {**defaults, **make(), **changed}.items():

@@ -54,6 +54,8 @@ def naive_kvcache(
     aux_tensors: Any = None,
     ver: int = 3,
     out: Tensor | None = None,
+    *,
+    allow_padded_tail: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Append new tokens to the cache in place, then attend; everything as ``flash_attn_with_kvcache`` has it.
 
@@ -128,6 +130,8 @@ def naive_varlen(
     aux_tensors: Any = None,
     ver: int = 3,
     out: Tensor | None = None,
+    *,
+    allow_padded_tail: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attend each sequence's queries to the keys of the same sequence, as ``flash_attn_varlen_func`` has it.
 

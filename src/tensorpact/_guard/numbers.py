@@ -4,23 +4,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorpact._annotations import EMPTY
+from tensorpact._clause import lambda_parameters
+from tensorpact._terms import Step
 from tensorpact._values import modes
-from tensorpact._values.clauses import Check, Values
+from tensorpact._values.clauses import Check, Steps, Values
 
 from .plan import is_required, reads_unsure
 from .statements import rule_call
-from .writer import Writer, unless
+from .writer import Writer
 
 #: Stands among the dims that a remembered signature keeps: whether a tensor is in host memory.
 AT_HAND = "tensorpact_at_hand"
+#: Stands in a text for whether a clause is about what is no tensor.
+NUMBERS = "<numbers>"
 
 
 def write_at_hand(w: Writer) -> None:
     """Whether numbers can be read without waiting, which the device of each tensor settles."""
     if w.plan.gate is None or w.symbolic:
         return
-    found = [_is_near(w, name, clause) for _, clause in w.terms.values() for name in clause.names]
-    w.line(f"{w.dim(AT_HAND)} = {' or '.join(dict.fromkeys(found))}")
+    found: dict[str, list[str]] = {}
+    for step, clause in w.terms.values():
+        for name in clause.names:
+            near = _is_near(w, name, clause)
+            found.setdefault(near, []).extend([_applies(w, clause, step)] if NUMBERS in near else ())
+    tests = [near.replace(NUMBERS, f"({' or '.join(dict.fromkeys(rules))})") for near, rules in found.items()]
+    w.line(f"{w.dim(AT_HAND)} = {' or '.join(tests)}")
 
 
 def _is_near(w: Writer, name: str, clause: Values) -> str:
@@ -32,8 +41,20 @@ def _is_near(w: Writer, name: str, clause: Values) -> str:
         near = f"({near} or {x}.device.type in {clause.reads!r})"
     if is_required(parameter):
         return near
-    loose = f"{unless(w.given(parameter))} or " if parameter.other is not EMPTY else f"{w.given(parameter)} and "
-    return f"({loose}{near})"
+    if parameter.other is EMPTY:
+        return f"({w.given(parameter)} and {near})"
+    # A number in the place of a tensor is at hand, unless the clauses are about tensors alone.
+    return f"({near} if {w.given(parameter)} else {x} is not None and {NUMBERS})"
+
+
+def _applies(w: Writer, clause: Values, step: Step) -> str:
+    """Text of the conditions under which a clause is looked at."""
+    outer = step.clause.when if step.clause is not clause else None
+    rules = [r for r in (outer, clause.when) if r is not None]
+    unsure = sorted(reads_unsure(tuple(n for r in rules for n in lambda_parameters(r)), w.plan.conditions))
+    found = [f"{w.dim(n)} is not None" for n in unsure]
+    found += [rule_call(w, f"when_{step.index}_values", r) for r in rules]
+    return " and ".join(found) or "True"
 
 
 def write_gate(w: Writer, known: str) -> None:
@@ -70,7 +91,7 @@ def _write_traced(w: Writer) -> None:
 
 def _traced_tests(w: Writer, clause: Values) -> list[str]:
     hosts = [_host(w, name) for name in clause.names]
-    if clause.active is not None or clause.plus is not None or None in hosts:
+    if clause.active is not None or clause.plus or None in hosts:
         return []
     given = [h for h in hosts if h is not None]
     if clause.checks[0].kind == "same_empty":
@@ -100,6 +121,8 @@ def _bounds(w: Writer, check: Check) -> str | None:
     for bound in (check.lower, check.upper):
         if bound is None or isinstance(bound, int):
             texts.append(repr(bound))
+        elif isinstance(bound, Steps):
+            return None
         elif isinstance(bound, str):
             if bound in w.terms.parameters and w.terms.parameters[bound].tensor is not None:
                 return None
@@ -124,6 +147,8 @@ def sequence_holds(kind: str, numbers: Sequence[int], lower: Any, upper: Any, pa
         return not entries or bool(entries[0] == lower)
     if kind == "ends_at":
         return not entries or bool(entries[-1] == lower)
+    if kind == "steps_at_most":
+        return all(b - a <= upper for a, b in zip(entries, entries[1:], strict=False))  # noqa: RUF007 - Dynamo follows zip
     if kind == "nondecreasing":
         return all(a <= b for a, b in zip(entries, entries[1:], strict=False))  # noqa: RUF007 - Dynamo follows zip
     if padding is not None:

@@ -29,6 +29,10 @@ MULTIPLE = tl.constexpr(2)
 DISTINCT = tl.constexpr(3)
 FINITE = tl.constexpr(4)
 SAME_EMPTY = tl.constexpr(5)
+STEPS = tl.constexpr(6)
+BOUND_STEPS = tl.constexpr(1)
+PLUS_STEPS = tl.constexpr(2)
+LENGTH_STEPS = tl.constexpr(4)
 SPAN = tl.constexpr(1)
 COLUMNS = tl.constexpr(2)
 LIVE = tl.constexpr(3)
@@ -74,11 +78,21 @@ def _load(address, code, offsets, mask):
 
 @no_type_check
 @triton.jit
-def _of_rows(address, code, stride, rows, mask):
-    """What another tensor says for each row; zero where there is none."""
+def _step(here, behind):
+    """How far an offset is from the next one; stops at the largest and the smallest number of 64 bits."""
+    wrapped = behind - here
+    return tl.where(((behind ^ here) & (behind ^ wrapped)) < 0, (behind >> 63) ^ HIGHEST, wrapped)
+
+
+@no_type_check
+@triton.jit
+def _of_rows(address, code, stride, rows, mask, steps):
+    """What another tensor says for each row, or how far its offsets are apart; zero where there is none."""
     value = tl.zeros_like(rows)
     if address != 0:
         value = _wide(address, code, rows * stride, mask)
+        if steps != 0:
+            value = _step(value, _wide(address, code, (rows + 1) * stride, mask))
     return value
 
 
@@ -164,6 +178,8 @@ def check_values_kernel(memory, counters, table, counter, RING: tl.constexpr, BL
         bound_at, bound_code, bound_step = _word(words, 16), _word(words, 17), _word(words, 18)
         plus_at, plus_code, plus_step = _word(words, 19), _word(words, 20), _word(words, 21)
         active_at, active_code, active_step = _word(words, 22), _word(words, 23), _word(words, 24)
+        longer_at, longer_code, longer_step = _word(words, 5), _word(words, 6), _word(words, 9)
+        steps, longer = _word(words, 10), _word(words, 13)
         mode, per = _word(words, 25), _word(words, 26)
         padding, sentinel, plus, begin = _word(words, 27), _word(words, 28), _word(words, 29), _word(words, 31)
         if mode == SPAN:
@@ -189,21 +205,24 @@ def check_values_kernel(memory, counters, table, counter, RING: tl.constexpr, BL
                 columns = places - rows * size
             offsets = rows * stride + columns * step
             entry = _load(address, code, offsets, mask)
-            values = _total(_total(entry, plus), _of_rows(plus_at, plus_code, plus_step, rows, mask))
-            bound = _of_rows(bound_at, bound_code, bound_step, rows, mask)
+            if kind == STEPS:
+                entry = _step(entry, _load(address, code, offsets + stride, mask))
+            added = _of_rows(plus_at, plus_code, plus_step, rows, mask, steps & PLUS_STEPS)
+            values = _total(_total(entry, plus), added)
+            bound = _of_rows(bound_at, bound_code, bound_step, rows, mask, steps & BOUND_STEPS)
             lower = _total(least, tl.where((side & BELOW) != 0, bound, 0))
             upper = _total(most, tl.where((side & ABOVE) != 0, bound, 0))
             limits = tl.where(values < lower, lower, upper)
             broken = (values < lower) | (values > upper)
             if (kind == ORDER) | (kind == SAME_EMPTY):
                 # Both look along one axis: at the entry before, or at the one behind.
-                beside = _wide(address, code, offsets + tl.where(kind == ORDER, -stride, stride), mask)
+                beside = _load(address, code, offsets + tl.where(kind == ORDER, -stride, stride), mask)
                 if kind == ORDER:
                     limits = beside
                     broken = values < beside
                 else:
                     values = beside - entry
-                    limits = _of_rows(bound_at, bound_code, bound_step, rows + 1, mask) - bound
+                    limits = _of_rows(bound_at, bound_code, bound_step, rows + 1, mask, 0) - bound
                     broken = (values == 0) != (limits == 0)
             elif kind == MULTIPLE:
                 limits = lower
@@ -213,7 +232,8 @@ def check_values_kernel(memory, counters, table, counter, RING: tl.constexpr, BL
             elif kind == DISTINCT:
                 limits = values
             if mode >= COLUMNS:
-                active = _of_rows(active_at, active_code, active_step, rows, mask)
+                active = _total(_of_rows(active_at, active_code, active_step, rows, mask, 0), longer)
+                active = _total(active, _of_rows(longer_at, longer_code, longer_step, rows, mask, steps & LENGTH_STEPS))
                 broken = broken & tl.where(mode == LIVE, active >= 0, columns * per < active)
             broken = broken & mask & _counts(entry, padding, sentinel)
             found = tl.minimum(found, tl.min(tl.where(broken, places, NONE), axis=0))

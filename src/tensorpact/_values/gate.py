@@ -54,6 +54,8 @@ class Gate:
     def __init__(self, terms: "Terms") -> None:
         self.terms = terms
         self.clauses = tuple(_with_conditions(terms))
+        needed = (_needs(clause, conditions) for _, clause, conditions in self.clauses)
+        self._needed = tuple(tuple(n for n in names if n not in terms.parameters) for names in needed)
         parameters = tuple(terms.parameters)
         read = dict.fromkeys(n for _, clause, conditions in self.clauses for n in _reads(clause, conditions))
         self.names = (*parameters, *(n for n in read if n not in terms.parameters))
@@ -89,7 +91,7 @@ class Gate:
                 pending.launch(box, table, addresses, checked, launching.start)
                 return True
         scope = dict(zip(self.names, given, strict=True))
-        return self._look(scope, runner(scope), known, given)
+        return self._look(scope, runner(scope, self.names[self._count :]), known, given)
 
     def after(self, call: "Call") -> None:
         """Start the kernel for a call that the diagnosis has found right.
@@ -98,12 +100,12 @@ class Gate:
             call: The call, its lets derived.
         """
         scope = scope_of(call)
-        found = self._statements(scope, runner(scope))
+        found = self._statements(scope, runner(scope, self.names[self._count :]))
         self._start([s for s in found if not is_at_hand(s[1].row, s[1].clause.reads)], scope)
 
     def _statements(self, scope: Scope, run: Run) -> "Iterator[tuple[Step, Statement]]":
-        for step, clause, conditions in self.clauses:
-            if any(scope[n] is None and n not in self.terms.parameters for n in _reads(clause, conditions)):
+        for (step, clause, conditions), needed in zip(self.clauses, self._needed, strict=True):
+            if any(scope[n] is None for n in needed):
                 continue
             if all(run(condition) for condition in conditions):
                 yield from ((step, statement) for statement in lower(clause, scope, run))
@@ -128,6 +130,8 @@ class Gate:
     def _start(
         self, found: "list[tuple[Step, Statement]]", scope: Scope, known: Any = None, given: tuple[Any, ...] = ()
     ) -> None:
+        if not found:
+            return
         found = [(step, s) for step, s in found if has_data(s.row)]
         device = next((t.device for _, s in found for t in s.row.parts() if isinstance(t, Tensor)), None)
         if device is None:
@@ -184,6 +188,15 @@ def _reads(clause: Values, conditions: tuple[Rule, ...]) -> Iterator[str]:
     yield from clause.others()
     for rule in (*clause.rules(), *conditions):
         yield from lambda_parameters(rule)
+
+
+def _needs(clause: Values, conditions: tuple[Rule, ...]) -> Iterator[str]:
+    """Names without which a clause does not apply."""
+    added = [rule for rule in clause.added() if callable(rule)]
+    yield from clause.others()
+    for rule in (*clause.rules(), *conditions):
+        if rule not in added:
+            yield from lambda_parameters(rule)
 
 
 def _holds_now(statements: list[Statement]) -> bool:

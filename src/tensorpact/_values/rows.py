@@ -9,9 +9,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from .saturating import HIGHEST, LOWEST, factor, held, held_exactly, total
+from .saturating import HIGHEST, LOWEST, factor, held, held_exactly, steps_of, total
 
-RANGE, ORDER, MULTIPLE, DISTINCT, FINITE, SAME_EMPTY = range(6)
+RANGE, ORDER, MULTIPLE, DISTINCT, FINITE, SAME_EMPTY, STEPS = range(7)
 ALL, SPAN, COLUMNS, LIVE = range(4)
 KINDS = {
     "nondecreasing": ORDER,
@@ -19,7 +19,10 @@ KINDS = {
     "distinct": DISTINCT,
     "finite": FINITE,
     "same_empty": SAME_EMPTY,
+    "steps_at_most": STEPS,
 }
+#: What may hold offsets whose steps count, one for each row.
+BOUND_STEPS, PLUS_STEPS, LENGTH_STEPS = 1, 2, 4
 #: So many numbers in host memory are read one by one.
 _FEW = 1024
 #: A tensor, or numbers that are on the host already.
@@ -45,6 +48,9 @@ class Row:
             rows that are ``LIVE``.
         active: Offsets, lengths, or numbers that are negative for rows of padding.
         per: Units of a length in one column.
+        longer: Added to each length.
+        longer_of: Added to the length of each row.
+        steps: Which of the bounds by row, ``plus_of`` and ``longer_of`` are offsets, whose steps count.
         padding: Entries not looked at: ``"negative"`` ones, one number, or None.
         other: The other vector of ``same_empty``.
         shape: Sizes of the numbers, where they are a list now and were a tensor.
@@ -64,6 +70,9 @@ class Row:
     mode: int = ALL
     active: Numbers | None = None
     per: int = 1
+    longer: int = 0
+    longer_of: Numbers | None = None
+    steps: int = 0
     padding: int | str | None = None
     other: Numbers | None = None
     shape: tuple[int, ...] = ()
@@ -71,8 +80,27 @@ class Row:
 
     def parts(self) -> Iterable[Numbers]:
         """Everything that holds numbers."""
-        parts = (self.numbers, self.lower_of, self.upper_of, self.plus_of, self.active, self.other)
+        bounds = (self.lower_of, self.upper_of, self.plus_of, self.longer_of)
+        parts = (self.numbers, *bounds, self.active, self.other)
         return (p for p in parts if p is not None)
+
+    def fits(self) -> bool:
+        """Whether what is by row has as many entries as there are rows, or one for all of them."""
+        count = (
+            self.numbers.shape[0] if isinstance(self.numbers, Tensor) and self.numbers.ndim else _length(self.numbers)
+        )
+        if self.other is not None:
+            return _length(self.other) == count
+        count -= self.kind == STEPS
+        active = self.active if self.mode in (COLUMNS, LIVE) else None
+        given = ((self.lower_of, BOUND_STEPS), (self.upper_of, BOUND_STEPS), (self.plus_of, PLUS_STEPS))
+        for numbers, bit in (*given, (self.longer_of, LENGTH_STEPS), (active, 0)):
+            by_steps = self.steps & bit
+            if numbers is None or (not by_steps and _length(numbers) == 1):
+                continue
+            if _length(numbers) != count + bool(by_steps):
+                return False
+        return True
 
     def span(self) -> tuple[int, int]:
         """The places that come into question, by number of entries alone."""
@@ -81,7 +109,7 @@ class Row:
             return (0, min(count, 1)) if self.first else (max(count - 1, 0), count)
         if self.kind == ORDER:
             return 1, max(count, 1)
-        return 0, max(count - (self.kind == SAME_EMPTY), 0)
+        return 0, max(count - (self.kind in (SAME_EMPTY, STEPS)), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +118,7 @@ class Breach:
 
     Attributes:
         position: Place of the entry, counted along all axes.
-        value: The number there, with what is added to it; for ``same_empty`` the length of the sequence.
+        value: The number there, with what is added to it; the length of the sequence where its two offsets are read.
         limit: The bound that it breaks, or the number that it should be or be unlike.
     """
 
@@ -140,7 +168,7 @@ def _is_near(numbers: Numbers) -> bool:
 
 def _listed(row: Row) -> Row:
     """A row whose tensors are lists, which for a few numbers are looked at faster than by torch."""
-    names = ("numbers", "lower_of", "upper_of", "plus_of", "active", "other")
+    names = ("numbers", "lower_of", "upper_of", "plus_of", "longer_of", "active", "other")
     parts = {name: getattr(row, name) for name in names}
     lists: dict[str, Any] = {n: as_ints(p) for n, p in parts.items() if isinstance(p, Tensor)}
     shape = tuple(row.numbers.shape) if isinstance(row.numbers, Tensor) else ()
@@ -179,10 +207,15 @@ def reduced(row: Row) -> Tensor:
     inner = math.prod(numbers.shape[1:]) if numbers.ndim else 1
     rows = places // max(inner, 1)
     value, limit = total(flat[places], row.plus), torch.zeros_like(places)
+    if row.kind == STEPS:
+        value = total(steps_of(flat), row.plus)
     if row.plus_of is not None:
-        value = total(value, _of(row.plus_of, rows))
-    if row.kind == RANGE:
-        lower, upper = _bound(row.lower, row.lower_of, rows), _bound(row.upper, row.upper_of, rows)
+        value = total(value, _of(row.plus_of, rows, steps=row.steps & PLUS_STEPS))
+    if row.kind in (RANGE, STEPS):
+        by_steps = row.steps & BOUND_STEPS
+        lower, upper = (
+            _bound(fixed, of, rows, by_steps) for fixed, of in ((row.lower, row.lower_of), (row.upper, row.upper_of))
+        )
         low = value < lower
         broken, limit = low | (value > upper), torch.where(low, lower, upper)
     elif row.kind == ORDER:
@@ -217,16 +250,18 @@ def _bits(flat: Tensor) -> Tensor:
     return flat.contiguous().view(width).to(torch.int64)
 
 
-def _of(numbers: Numbers, rows: Tensor | None, device: torch.device | None = None) -> Tensor:
+def _of(numbers: Numbers, rows: Tensor | None, device: torch.device | None = None, steps: int = 0) -> Tensor:
     given = as_tensor(numbers).reshape(-1).to(torch.int64)
+    if steps and rows is not None:
+        return steps_of(given.to(rows.device))[rows]
     if rows is None:
         return given.to(device)
     given = given.to(rows.device)
     return given.expand(rows.shape) if given.numel() == 1 else given[rows]
 
 
-def _bound(fixed: int, of: Numbers | None, rows: Tensor) -> Tensor:
-    return torch.full_like(rows, held(fixed)) if of is None else total(_of(of, rows), fixed)
+def _bound(fixed: int, of: Numbers | None, rows: Tensor, steps: int = 0) -> Tensor:
+    return torch.full_like(rows, held(fixed)) if of is None else total(_of(of, rows, steps=steps), fixed)
 
 
 def _repeats(flat: Tensor) -> Tensor:
@@ -255,7 +290,10 @@ def _counts(row: Row, numbers: Tensor, places: Tensor, rows: Tensor, flat: Tenso
     if row.mode == LIVE:
         return torch.logical_and(counts, torch.ge(_of(row.active, rows), 0))
     size = max(numbers.shape[-1], 1)
-    return torch.logical_and(counts, torch.lt(places % size * factor(row.per, size), _of(row.active, rows)))
+    length = total(_of(row.active, rows), row.longer)
+    if row.longer_of is not None:
+        length = total(length, _of(row.longer_of, rows, steps=row.steps & LENGTH_STEPS))
+    return torch.logical_and(counts, torch.lt(places % size * factor(row.per, size), length))
 
 
 def _in_sequence(row: Row) -> Breach | None:
@@ -289,9 +327,11 @@ def _of_entry(row: Row, place: int, entry: int, seen: set[int]) -> Breach | None
         seen.add(entry)
         return None
     line = place // max(math.prod(row.shape[1:]), 1)
-    value = _sum(row, _sum(row, entry, row.plus), _at(row.plus_of, line))
-    lower = _sum(row, row.lower, _at(row.lower_of, line))
-    upper = _sum(row, row.upper, _at(row.upper_of, line))
+    if row.kind == STEPS:
+        entry = _step(row, cast("Sequence[int]", row.numbers), place)
+    value = _sum(row, _sum(row, entry, row.plus), _by_row(row, row.plus_of, line, PLUS_STEPS))
+    lower = _sum(row, row.lower, _by_row(row, row.lower_of, line, BOUND_STEPS))
+    upper = _sum(row, row.upper, _by_row(row, row.upper_of, line, BOUND_STEPS))
     if row.kind == MULTIPLE:
         # Nothing is a multiple of a unit below 1, which a call may bring.
         return Breach(place, value, lower) if lower < 1 or value % lower else None
@@ -302,6 +342,15 @@ def _of_entry(row: Row, place: int, entry: int, seen: set[int]) -> Breach | None
 
 def _sum(row: Row, one: int, other: int) -> int:
     return held(held(one) + held(other)) if row.saturates else one + other
+
+
+def _by_row(row: Row, numbers: Numbers | None, line: int, bit: int) -> int:
+    return _step(row, numbers, line) if numbers is not None and row.steps & bit else _at(numbers, line)
+
+
+def _step(row: Row, offsets: Numbers, place: int) -> int:
+    step = int(offsets[place + 1]) - int(offsets[place])
+    return held(step) if row.saturates else step
 
 
 def _at(numbers: Numbers | None, place: int) -> int:
@@ -323,4 +372,5 @@ def _is_active(row: Row, place: int) -> bool:
     if row.mode == LIVE:
         return _at(active, place // max(math.prod(row.shape[1:]), 1)) >= 0
     line, column = divmod(place, max(row.shape[-1], 1)) if row.shape else (0, place)
-    return column * (factor(row.per, row.shape[-1]) if row.saturates else row.per) < _at(active, line)
+    length = _sum(row, _sum(row, _at(active, line), row.longer), _by_row(row, row.longer_of, line, LENGTH_STEPS))
+    return column * (factor(row.per, row.shape[-1]) if row.saturates else row.per) < length

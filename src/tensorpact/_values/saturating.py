@@ -23,6 +23,19 @@ def factor(number: int, most: int) -> int:
     return max(min(number, largest), -largest)
 
 
+def steps_of(offsets: Tensor) -> Tensor:
+    """How far each number is from the next one.
+
+    Args:
+        offsets: Numbers, int64.
+    """
+    here, behind = offsets[:-1], offsets[1:]
+    step = behind - here
+    # A difference has wrapped where the signs differ and its own is not that of the first part.
+    has_wrapped = ((behind ^ here) & (behind ^ step)) < 0
+    return torch.where(has_wrapped, torch.where(behind < 0, LOWEST, HIGHEST), step)
+
+
 def total(one: Tensor, other: Tensor | int) -> Tensor:
     """The sum of numbers of 64 bits, entry by entry.
 

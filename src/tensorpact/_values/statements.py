@@ -1,6 +1,6 @@
 """A clause on values laid on one call: its checks as rows, and the words for the one that does not hold."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -9,8 +9,22 @@ from torch import Tensor
 
 from tensorpact._clause import Rule, lambda_parameters
 
-from .clauses import Bound, Check, Live, Upto, Values
-from .rows import ALL, COLUMNS, KINDS, LIVE, RANGE, SPAN, Breach, Numbers, Row, place_text
+from .clauses import Bound, Check, Live, Steps, Upto, Values, bound_text
+from .rows import (
+    ALL,
+    BOUND_STEPS,
+    COLUMNS,
+    KINDS,
+    LENGTH_STEPS,
+    LIVE,
+    PLUS_STEPS,
+    RANGE,
+    SPAN,
+    Breach,
+    Numbers,
+    Row,
+    place_text,
+)
 
 #: Parameter, dim or let to what it is in this call; None for an absent argument and an unbound dim.
 Scope = Mapping[str, Any]
@@ -18,7 +32,7 @@ Run = Callable[[Rule], Any]
 
 
 class Absent(Exception):
-    """A check does not apply: an optional argument is None, or a dim is unbound because of one."""
+    """A check does not apply: an argument is None, a dim is unbound because of one, or rows do not belong together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +61,7 @@ class Found:
         value: The number.
         expected: What it should be.
         limit: The bound as the contract has it.
-        added: Name of what was added to the entry, or empty.
+        added: What was added to the entry, as the contract has it, or empty.
     """
 
     position: str
@@ -77,7 +91,9 @@ def lower(clause: Values, scope: Scope, run: Run) -> Iterator[Statement]:
     if clause.checks[0].kind == "same_empty":
         one, other = (numbers_of(name, scope) for name in clause.names)
         if one is not None and other is not None:
-            yield Statement(clause, clause.names[0], clause.checks[0], Row(KINDS["same_empty"], one, other=other))
+            row = Row(KINDS["same_empty"], one, other=other)
+            if row.fits():
+                yield Statement(clause, clause.names[0], clause.checks[0], row)
         return
     for name in clause.names:
         numbers = numbers_of(name, scope)
@@ -109,26 +125,56 @@ def _row(clause: Values, check: Check, numbers: Numbers, scope: Scope, run: Run)
     if check.upper is not None:
         row.upper, row.upper_of = _bound(check.upper, scope, run)
         row.upper -= check.kind in ("less_than", "within")
+    if any(isinstance(bound, Steps) for bound in check.bounds):
+        row.steps |= BOUND_STEPS
     if check.kind in ("starts_at", "ends_at"):
         row.upper, row.upper_of = row.lower, row.lower_of
         row.first, row.last, row.padding = check.kind == "starts_at", check.kind == "ends_at", None
-    elif check.kind in ("nondecreasing", "finite"):
+    elif check.kind in ("nondecreasing", "finite", "steps_at_most"):
         row.padding = None
-    if clause.plus is not None and scope[clause.plus] is not None:
-        row.plus, row.plus_of = _bound(clause.plus, scope, run)
+    row.plus, row.plus_of, by_steps = _sum(clause.plus, scope, run)
+    row.steps |= PLUS_STEPS if by_steps else 0
     if clause.decides is not None:
         row.active = numbers_of(clause.decides, scope)
         row.mode = COLUMNS if isinstance(clause.active, Upto) else LIVE if isinstance(clause.active, Live) else SPAN
         if isinstance(clause.active, Upto):
             row.per, _ = _bound(clause.active.per, scope, run)
+            row.longer, row.longer_of, by_steps = _sum(clause.active.plus, scope, run)
+            row.steps |= LENGTH_STEPS if by_steps else 0
         if row.active is None:
             row.mode = ALL
+    if not row.fits():
+        raise Absent
     return row
+
+
+def _sum(parts: tuple[Bound, ...], scope: Scope, run: Run) -> tuple[int, Numbers | None, bool]:
+    """What is added: a number, numbers by row, and whether these are the steps of what is given."""
+    fixed, of, by_steps = 0, None, False
+    for part in parts:
+        try:
+            number, numbers = _bound(part, scope, run)
+        except Absent:
+            continue
+        fixed += number
+        if numbers is not None:
+            of, by_steps = numbers, isinstance(part, Steps)
+    return fixed, of, by_steps
+
+
+def _is_given(part: Bound, scope: Scope) -> bool:
+    name = part.offsets if isinstance(part, Steps) else part
+    return not isinstance(name, str) or scope[name] is not None
 
 
 def _bound(bound: Bound, scope: Scope, run: Run) -> tuple[int, Numbers | None]:
     if isinstance(bound, int):
         return bound, None
+    if isinstance(bound, Steps):
+        offsets = numbers_of(bound.offsets, scope)
+        if offsets is None:
+            raise Absent
+        return 0, offsets
     value = numbers_of(bound, scope) if isinstance(bound, str) else run(bound)
     if value is None:
         raise Absent
@@ -140,12 +186,19 @@ def _bound(bound: Bound, scope: Scope, run: Run) -> tuple[int, Numbers | None]:
     return int(value), None
 
 
-def runner(scope: Scope) -> Run:
-    """Calls rules with what a scope holds."""
+def runner(scope: Scope, dims: Collection[str] = ()) -> Run:
+    """Calls rules with what a scope holds.
+
+    Args:
+        scope: What the names are.
+        dims: Those that are no arguments, so that None says that they have no value.
+    """
 
     def run(rule: Rule) -> Any:
-        given = [scope[name] for name in lambda_parameters(rule)]
-        return rule(*given)
+        names = lambda_parameters(rule)
+        if any(n not in scope or (n in dims and scope[n] is None) for n in names):
+            raise Absent
+        return rule(*[scope[n] for n in names])
 
     return run
 
@@ -188,8 +241,8 @@ def in_words(statement: Statement, breach: Breach, scope: Scope) -> Found:
     limit = breach.limit
     upper = check.kind == "less_than" or (check.kind == "within" and breach.value > limit)
     limit += upper
-    plus = statement.clause.plus
-    added = plus if plus is not None and scope[plus] is not None else ""
+    parts = [p for p in statement.clause.plus if _is_given(p, scope)]
+    added = " + ".join(p if isinstance(p, str) else bound_text(p) for p in parts)
     return Found(position, breach.value, _expected(statement, breach, scope, limit), limit, added)
 
 
@@ -201,6 +254,8 @@ def _expected(statement: Statement, breach: Breach, scope: Scope, limit: int) ->
     first = breach.position // max(inner, 1)
 
     def said(bound: Bound | None, number: int) -> str:
+        if isinstance(bound, Steps):
+            return f"the {number} rows of sequence {first} in {bound.offsets}"
         if not isinstance(bound, str):
             return str(number)
         given = scope[bound]
@@ -219,6 +274,7 @@ def _expected(statement: Statement, breach: Breach, scope: Scope, limit: int) ->
         "ends_at": f"{said(bound, limit)} at the end",
         "at_least": f"at least {said(bound, limit)}",
         "at_most": f"at most {said(bound, limit)}",
+        "steps_at_most": f"at most {said(bound, limit)}",
         "less_than": f"below {said(bound, limit)}",
         "multiple_of": f"a multiple of {said(bound, limit)}",
         "nondecreasing": f"at least the entry before it, {limit}",
@@ -237,4 +293,7 @@ def default_text(statement: Statement, found: Found) -> str:
             f"sequence {found.position} has {found.value} rows in {name} and {found.limit} in {other}: "
             "empty on one side only"
         )
-    return f"{name}{f' + {found.added}' if found.added else ''} is {found.value}, expected {found.expected}"
+    added = f" + {found.added}" if found.added else ""
+    if statement.check.kind == "steps_at_most":
+        return f"sequence {found.position} has {found.value} rows in {statement.name}{added}, expected {found.expected}"
+    return f"{name}{added} is {found.value}, expected {found.expected}"

@@ -6,8 +6,11 @@ words meaning
 0     kind of check
 1–3   address and width of the numbers; the place behind the last one that is looked at
 4     size of the second axis, 0 where there is none
+5,6,9 address, width and stride of what is added to a length by row
 7, 8  strides of the first and the second axis, in elements
+10    bits that say which of 16, 19 and 5 are offsets, whose steps count
 11,12 smallest and largest number; the divisor; the bits that say "not finite"
+13    what is added to every length; the length itself where it is one number for all rows
 15    bits that say which of the two the bound of a row is added to
 16–18 address, width and stride of bounds by row, or of the other vector of ``same_empty``
 19–21 the same for what is added by row
@@ -51,6 +54,8 @@ _MOST_PARTS = 64
 MOST_DISTINCT = 4096
 _PADDING_NEGATIVE, _PADDING_EXACT = 1, 2
 _BELOW, _ABOVE = 1, 2
+#: Words for address, width and stride of numbers by row.
+_LONGER, _BOUND, _PLUS, _ACTIVE = (5, 6, 9), (16, 17, 18), (19, 20, 21), (22, 23, 24)
 
 
 class Unsuitable(Exception):
@@ -116,11 +121,19 @@ def _encoded(row: Row, pointers: list[tuple[int, Tensor]], base: int) -> list[in
         raise Unsuitable("two bounds that differ by row")
     for side, part in given:
         words[15] = side
-        _reference(words, pointers, base, 16, part, numbers)
+        _reference(words, pointers, base, _BOUND, part, numbers)
     if row.plus_of is not None:
-        _reference(words, pointers, base, 19, row.plus_of, numbers)
-    if row.mode != ALL and row.active is not None:
-        active = _reference(words, pointers, base, 22, row.active, numbers)
+        _reference(words, pointers, base, _PLUS, row.plus_of, numbers)
+    words[10] = row.steps
+    if row.mode == COLUMNS and row.active is not None:
+        words[13] = held(row.longer)
+        if row.longer_of is not None:
+            _reference(words, pointers, base, _LONGER, row.longer_of, numbers)
+    if row.mode == COLUMNS and not isinstance(row.active, Tensor) and row.active is not None and len(row.active) == 1:
+        words[25], words[26] = row.mode, factor(row.per, numbers.shape[-1])
+        words[13] = held(words[13] + held(row.active[0]))
+    elif row.mode != ALL and row.active is not None:
+        active = _reference(words, pointers, base, _ACTIVE, row.active, numbers)
         words[25] = row.mode
         words[26] = factor(row.per, numbers.shape[-1]) if row.mode == COLUMNS else 0
         if row.mode == SPAN:
@@ -172,15 +185,21 @@ def _axes(tensor: Tensor, keep_first: bool) -> tuple[int, int, int]:
 
 
 def _reference(
-    words: list[int], pointers: list[tuple[int, Tensor]], base: int, at: int, numbers: Numbers, beside: Tensor
+    words: list[int],
+    pointers: list[tuple[int, Tensor]],
+    base: int,
+    at: tuple[int, int, int],
+    numbers: Numbers,
+    beside: Tensor,
 ) -> Tensor:
     tensor = _tensor(numbers)
     if tensor.device != beside.device:
         raise Unsuitable("tensors on several devices")
     if tensor.dtype not in (torch.int32, torch.int64) or tensor.ndim > 1:
         raise Unsuitable(f"bounds or offsets of {tensor.dtype} with {tensor.ndim} axes")
-    pointers.append((base + at, tensor))
-    words[at + 1] = _WIDTHS[tensor.dtype]
+    address, width, stride = at
+    pointers.append((base + address, tensor))
+    words[width] = _WIDTHS[tensor.dtype]
     # One entry holds for every row.
-    words[at + 2] = tensor.stride(0) if tensor.ndim and tensor.numel() > 1 else 0
+    words[stride] = tensor.stride(0) if tensor.ndim and tensor.numel() > 1 else 0
     return tensor

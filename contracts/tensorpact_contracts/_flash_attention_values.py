@@ -1,0 +1,241 @@
+"""What the numbers inside the tensors of flash attention must be, behind everything about the tensors themselves."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from tensorpact.clauses import (
+    Clause,
+    at_least,
+    at_most,
+    distinct,
+    ends_at,
+    less_than,
+    nondecreasing,
+    starts_at,
+    steps,
+    steps_at_most,
+    upto,
+    values,
+    within,
+)
+
+from ._flash_attention_errors import (
+    APPEND_RANGE,
+    BOUNDARIES_END,
+    BOUNDARIES_ORDER,
+    CACHE_ROW_RANGE,
+    CACHE_ROW_REPEATED,
+    CHUNK_KEYS,
+    LEFTPAD_RANGE,
+    LENGTHS_RANGE,
+    LONGER,
+    PAGE_RANGE,
+    ROTARY_RANGE,
+    USED_RANGE,
+)
+from ._flash_attention_rules import counts_up, turned_queries
+
+
+def _new_rows(new: tuple[int, ...]) -> int:
+    """New tokens of each sequence, where they are not packed."""
+    return new[1] if len(new) == 2 else 0
+
+
+def _rotated_rows(
+    new: tuple[int, ...],
+    tokens: tuple[int, ...],
+    causal: bool,
+    window_size: tuple[int, int],
+    attention_chunk: int | None,
+    capacity: int,
+) -> int:
+    """Positions that the tokens of each sequence are rotated to, as far as they are not packed."""
+    return max(turned_queries(tokens, causal, window_size, attention_chunk, capacity), _new_rows(new))
+
+
+Rule = Callable[..., Any]
+#: New tokens of each sequence; they add nothing to a call that appends none.
+_NEW = (_new_rows, steps("cu_seqlens_k_new"))
+
+
+def boundaries(name: str, total: Rule, longest: str | None = None, when: Rule | None = None) -> list[Clause]:
+    """Where the sequences of packed tokens begin and end.
+
+    Args:
+        name: The boundaries.
+        total: Tokens that they cut.
+        longest: The argument that says how long a sequence is at most.
+        when: Condition under which it does.
+    """
+    found = [
+        values(name, starts_at(0), nondecreasing(), error=BOUNDARIES_ORDER),
+        values(name, ends_at(total), error=BOUNDARIES_END, when=lambda allow_padded_tail: not allow_padded_tail),
+        values(name, at_most(total), error=BOUNDARIES_END, when=lambda allow_padded_tail: allow_padded_tail),
+    ]
+    return [*found, values(name, steps_at_most(longest), error=LONGER, when=when)] if longest else found
+
+
+def used_queries() -> list[Clause]:
+    """How many queries of each sequence count."""
+    return [
+        values("seqused_q", at_least(0), at_most(steps("cu_seqlens_q")), error=USED_RANGE),
+        values(
+            "seqused_q",
+            at_most(lambda tokens: tokens[1]),
+            error=USED_RANGE,
+            when=lambda cu_seqlens_q: cu_seqlens_q is None,
+        ),
+        values("seqused_q", at_most("max_seqlen_q"), error=LONGER),
+    ]
+
+
+def used_keys() -> list[Clause]:
+    """How many keys of each sequence count."""
+    return [
+        values("seqused_k", at_least(0), at_most(steps("cu_seqlens_k")), error=USED_RANGE),
+        values(
+            "seqused_k",
+            at_most(lambda keys: keys[1]),
+            error=USED_RANGE,
+            when=lambda cu_seqlens_k: cu_seqlens_k is None,
+        ),
+        values("seqused_k", at_most("max_seqlen_k"), error=LONGER),
+    ]
+
+
+def rows_of_the_cache() -> list[Clause]:
+    """How far each row is filled, from where on, and which row belongs to which sequence."""
+    return [
+        values(
+            "cache_seqlens",
+            at_least(0),
+            at_most("capacity"),
+            error=LENGTHS_RANGE,
+            when=lambda cache_seqlens: isinstance(cache_seqlens, Tensor),
+        ),
+        values(
+            "cache_seqlens",
+            at_most("capacity"),
+            plus=_new_rows,
+            error=APPEND_RANGE,
+            when=lambda cache_seqlens, k, cu_seqlens_k_new: (
+                k is not None and cu_seqlens_k_new is None and isinstance(cache_seqlens, Tensor)
+            ),
+        ),
+        values("cu_seqlens_k_new", steps_at_most("capacity"), plus="cache_seqlens", error=APPEND_RANGE),
+        values("cache_leftpad", at_least(0), at_most("cache_seqlens"), error=LEFTPAD_RANGE),
+        values(
+            "cache_leftpad",
+            at_most("capacity"),
+            error=LEFTPAD_RANGE,
+            when=lambda cache_seqlens: cache_seqlens is None,
+        ),
+        values(
+            "cache_batch_idx",
+            within(0, "rows"),
+            error=CACHE_ROW_RANGE,
+            when=lambda page_table: page_table is None,
+        ),
+        values("cache_batch_idx", within(0, "table"), error=CACHE_ROW_RANGE),
+        values("cache_batch_idx", distinct(), error=CACHE_ROW_REPEATED, when=lambda k: k is not None),
+    ]
+
+
+def pages() -> list[Clause]:
+    """Which pages the used columns of each row name.
+
+    Columns that left padding, a window or a chunk hides from every query may hold a negative number. With
+    ``cache_batch_idx`` a row of the table belongs to another sequence than its number says, and none is looked at.
+    """
+    return [
+        values(
+            "page_table",
+            within(0, "rows"),
+            active=upto("cache_seqlens", per="slots", plus=_NEW),
+            error=PAGE_RANGE,
+            when=lambda cache_batch_idx, cache_leftpad, window_size, attention_chunk: (
+                cache_batch_idx is None and cache_leftpad is None and window_size[0] < 0 and not attention_chunk
+            ),
+        ),
+        values(
+            "page_table",
+            less_than("rows"),
+            active=upto("cache_seqlens", per="slots", plus=_NEW),
+            padding="negative",
+            error=PAGE_RANGE,
+            when=lambda cache_batch_idx, cache_leftpad, window_size, attention_chunk: (
+                cache_batch_idx is None and (cache_leftpad is not None or window_size[0] >= 0 or bool(attention_chunk))
+            ),
+        ),
+    ]
+
+
+def _rotations(first: str, when: Rule | None, queries: Rule) -> list[Clause]:
+    """New keys, queries, and packed ones of both, from the first position of each sequence on."""
+    return [
+        values(first, at_most("So"), plus=_rotated_rows, error=ROTARY_RANGE, when=when),
+        values(first, at_most("So"), plus=steps("cu_seqlens_k_new"), error=ROTARY_RANGE, when=when),
+        values(first, at_most("So"), plus=steps("cu_seqlens_q"), error=ROTARY_RANGE, when=queries),
+    ]
+
+
+def _start_at_lengths(cache_seqlens: Tensor | int | None, rotary_seqlens: Tensor | None) -> bool:
+    return rotary_seqlens is None and isinstance(cache_seqlens, Tensor)
+
+
+def _packed_queries_count_up(
+    cu_seqlens_q: Tensor | None,
+    max_seqlen_q: int | None,
+    causal: bool,
+    window_size: tuple[int, int],
+    attention_chunk: int | None,
+    capacity: int,
+) -> bool:
+    return cu_seqlens_q is not None and counts_up(max_seqlen_q or 0, causal, window_size, attention_chunk, capacity)
+
+
+def _packed_queries_count_up_from_lengths(
+    cache_seqlens: Tensor | int | None,
+    rotary_seqlens: Tensor | None,
+    cu_seqlens_q: Tensor | None,
+    max_seqlen_q: int | None,
+    causal: bool,
+    window_size: tuple[int, int],
+    attention_chunk: int | None,
+    capacity: int,
+) -> bool:
+    return _start_at_lengths(cache_seqlens, rotary_seqlens) and _packed_queries_count_up(
+        cu_seqlens_q, max_seqlen_q, causal, window_size, attention_chunk, capacity
+    )
+
+
+def positions() -> list[Clause]:
+    """Rows of the rotary tables that are read, and keys that stand in front of the queries of a chunked call."""
+    return [
+        values("rotary_seqlens", at_least(0), error=ROTARY_RANGE),
+        *_rotations("rotary_seqlens", None, _packed_queries_count_up),
+        *_rotations("cache_seqlens", _start_at_lengths, _packed_queries_count_up_from_lengths),
+        values(
+            "cache_seqlens",
+            at_least(lambda tokens: tokens[1]),
+            plus=_NEW,
+            error=CHUNK_KEYS,
+            when=lambda cache_seqlens, cache_leftpad, cu_seqlens_q, attention_chunk: (
+                bool(attention_chunk)
+                and cu_seqlens_q is None
+                and cache_leftpad is None
+                and isinstance(cache_seqlens, Tensor)
+            ),
+        ),
+        values(
+            "cache_seqlens",
+            at_least(steps("cu_seqlens_q")),
+            plus=_NEW,
+            error=CHUNK_KEYS,
+            when=lambda cache_seqlens, cache_leftpad, attention_chunk: (
+                bool(attention_chunk) and cache_leftpad is None and isinstance(cache_seqlens, Tensor)
+            ),
+        ),
+    ]
