@@ -77,6 +77,18 @@ def _tiles_above(seen, q_length, k_length, CAUSAL: tl.constexpr, BLOCK_M: tl.con
 
 
 @no_type_check
+@triton.jit
+def _store_tiles(tiles_ptr, place, q_begin, q_length, k_begin, k_length, tile, mask, BLOCK_M: tl.constexpr):
+    """Write tiles of one segment to their places."""
+    fields = tiles_ptr + place.to(tl.int64) * TILE_FIELDS
+    tl.store(fields, q_begin + tile * BLOCK_M, mask=mask)
+    tl.store(fields + 1, tl.minimum(q_length - tile * BLOCK_M, BLOCK_M), mask=mask)
+    tl.store(fields + 2, tl.zeros_like(tile) + k_begin, mask=mask)
+    tl.store(fields + 3, tl.zeros_like(tile) + k_length, mask=mask)
+    tl.store(fields + 4, tile * BLOCK_M + k_length - q_length, mask=mask)
+
+
+@no_type_check
 @triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=["cu_q_ptr", "cu_k_ptr"])
 def plan_kernel(
     cu_q_ptr,
@@ -94,7 +106,11 @@ def plan_kernel(
     BLOCK_T: tl.constexpr,
     BLOCK_S: tl.constexpr,
 ):
-    """List the query tiles of one segment at their places among all tiles, those that see the most keys first."""
+    """List the query tiles of one segment at their places among all tiles, those that see the most keys first.
+
+    Boundaries that run backwards would give rows to several sequences, and more tiles than there is room for. Every
+    row then has a tile without keys, and no other.
+    """
     own = tl.program_id(0)
     q_begin, q_end, k_begin, k_length = _lengths(
         cu_q_ptr, cu_q_stride, cu_k_ptr, cu_k_stride, own, num_sequences, num_q_tokens, num_k_tokens
@@ -104,19 +120,28 @@ def plan_kernel(
     segments = num_sequences + 2
     if own == 0:
         total = 0
+        rows = tl.zeros((BLOCK_S,), dtype=tl.int64)
         for start in range(0, segments, BLOCK_S):
             other = start + tl.arange(0, BLOCK_S)
             begin, end, _, _ = _lengths(
                 cu_q_ptr, cu_q_stride, cu_k_ptr, cu_k_stride, other, num_sequences, num_q_tokens, num_k_tokens
             )  # fmt: skip
             total += tl.sum(tl.cdiv(end - begin, BLOCK_M), axis=0)
-        tl.store(count_ptr, tl.minimum(total, capacity))
+            rows += end - begin
+        if tl.sum(rows, axis=0) > num_q_tokens:
+            total = tl.cdiv(num_q_tokens, BLOCK_M)
+            for first in range(0, total, BLOCK_T):
+                tile = first + tl.arange(0, BLOCK_T)
+                length = num_q_tokens + tile * 0
+                _store_tiles(tiles_ptr, tile, tile * 0, length, tile * 0, tile * 0, tile, tile < total, BLOCK_M)
+        tl.store(count_ptr, total)
         tl.store(count_ptr + 1, 0)
     for first in range(0, own_tiles, BLOCK_T):
         tile = first + tl.arange(0, BLOCK_T)
         seen = _seen_by_tile(tile, q_length, k_length, CAUSAL, BLOCK_M)
         # Within the segment, tiles that see the same stand in order; they are the blind ones, or all.
         place = tl.where(seen == 0, tile, 0) if CAUSAL else tile
+        rows = tl.zeros((BLOCK_S,), dtype=tl.int64)
         for start in range(0, segments, BLOCK_S):
             other = start + tl.arange(0, BLOCK_S)
             begin, end, _, length = _lengths(
@@ -126,13 +151,10 @@ def plan_kernel(
             above = _tiles_above(seen[:, None], other_length, length[None, :], CAUSAL, BLOCK_M)
             level = _tiles_above(seen[:, None] - 1, other_length, length[None, :], CAUSAL, BLOCK_M) - above
             place += tl.sum(above + tl.where((other < own)[None, :], level, 0), axis=1)
-        mask = (tile < own_tiles) & (place < capacity)
-        fields = tiles_ptr + place.to(tl.int64) * TILE_FIELDS
-        tl.store(fields, q_begin + tile * BLOCK_M, mask=mask)
-        tl.store(fields + 1, tl.minimum(q_length - tile * BLOCK_M, BLOCK_M), mask=mask)
-        tl.store(fields + 2, tl.zeros_like(tile) + k_begin, mask=mask)
-        tl.store(fields + 3, tl.zeros_like(tile) + k_length, mask=mask)
-        tl.store(fields + 4, tile * BLOCK_M + k_length - q_length, mask=mask)
+            rows += end - begin
+        listed = tl.where(tl.sum(rows, axis=0) == num_q_tokens, own_tiles, 0)
+        mask = (tile < listed) & (place < capacity)
+        _store_tiles(tiles_ptr, place, q_begin, q_length, k_begin, k_length, tile, mask, BLOCK_M)
 
 
 @no_type_check

@@ -107,7 +107,8 @@ def sparse_prefill_triton(
     if not tokens * heads:
         return out if lse is None else (out, lse)
     with on_device(q.device):
-        if _takes_hopper(path, config, q, unified_kv, kv):
+        entries = max(kv_indices_prefix.shape[0], kv_indices_extend.shape[0])
+        if _takes_hopper(path, config, entries, q, unified_kv, kv):
             prefix, extend = (kv_indices_prefix, kv_indptr_prefix), (kv_indices_extend, kv_indptr_extend)
             launch_hopper.attend(q, unified_kv, prefix, kv, extend, attn_sink, softmax_scale, out, lse, splits=1)
         else:
@@ -188,7 +189,7 @@ def sparse_decode_triton(
     if not tokens * heads:
         return out if lse is None else (out, lse)
     with on_device(q.device):
-        if kv_scales is None and _takes_hopper(path, config, q, unified_kv):
+        if kv_scales is None and _takes_hopper(path, config, kv_indices.shape[0], q, unified_kv):
             lists = kv_indices, kv_indptr
             launch_hopper.attend(q, unified_kv, lists, None, None, attn_sink, softmax_scale, out, lse, kv_splits)
             return out if lse is None else (out, lse)
@@ -238,7 +239,7 @@ def _wide_config(columns: int) -> TileConfig:
     return TileConfig(16, 32 if columns == 1024 else 16, 8, 2 if columns <= 2048 else 1)
 
 
-def _takes_hopper(path: Path | None, config: TileConfig | None, q: Tensor, *rows: Tensor) -> bool:
+def _takes_hopper(path: Path | None, config: TileConfig | None, entries: int, q: Tensor, *rows: Tensor) -> bool:
     if path is None:
-        return config is None and launch_hopper.applies(q, *rows)
+        return config is None and launch_hopper.applies(q, *rows, entries=entries)
     return path == "hopper"

@@ -23,9 +23,10 @@ NARROW_REGISTERS = 168
 _LOG2_E = 1.4426950408889634
 _VECTOR_BYTES = 16
 _STRIDE_MULTIPLE = 16
+_MOST_ENTRIES = 1 << 31
 
 
-def applies(q: Tensor, *rows: Tensor) -> bool:
+def applies(q: Tensor, *rows: Tensor, entries: int = 0) -> bool:
     """Whether the Hopper kernels can run on these queries and rows.
 
     They copy rows in 16-byte pieces, and torch.compile cannot trace a Gluon kernel.
@@ -33,11 +34,13 @@ def applies(q: Tensor, *rows: Tensor) -> bool:
     Args:
         q: Queries.
         rows: Pools of rows; key and value at once.
+        entries: Length of the longest index list, in which a kernel counts its steps with 32 bits.
     """
     return (
         q.is_cuda
         and q.dtype in (torch.bfloat16, torch.float16)
         and q.shape[2] == HEAD_DIM
+        and entries < _MOST_ENTRIES
         and not torch.compiler.is_compiling()
         and runs_on_hopper("tensorpact_kernels.sparse_prefill.device_hopper_narrow", q.device.index)
         and all(_copies_in_vectors(tensor, q.dtype) for tensor in (q, *rows))
