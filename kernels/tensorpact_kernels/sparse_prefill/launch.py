@@ -13,9 +13,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tensorpact._values.in_kernel import kernel_flag
 from tensorpact_kernels._launching import multiprocessors, on_device, padded
 from tensorpact_kernels.sparse_prefill import launch_hopper
 from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, partials
+
+#: Checks that the kernels make on what they mask, in the order of their device functions.
+_OFFSETS = ("at_least", "nondecreasing", "at_most")
+PREFILL_CHECKS = (
+    *(("kv_indptr_prefix", kind) for kind in _OFFSETS),
+    ("kv_indices_prefix", "less_than"),
+    *(("kv_indptr_extend", kind) for kind in _OFFSETS),
+    ("kv_indices_extend", "less_than"),
+)
+DECODE_CHECKS = (*(("kv_indptr", kind) for kind in _OFFSETS), ("kv_indices", "less_than"))
 
 LOG2_E = 1.4426950408889634
 
@@ -124,6 +135,7 @@ def sparse_prefill_triton(
                 attn_sink,
                 out,
                 lse,
+                *kernel_flag(q, PREFILL_CHECKS),
                 float(softmax_scale) * LOG2_E,
                 unified_kv.shape[0],
                 kv.shape[0],
@@ -208,6 +220,7 @@ def sparse_decode_triton(
             out,
             lse,
             *partial,
+            *kernel_flag(q, DECODE_CHECKS),
             float(softmax_scale) * LOG2_E,
             unified_kv.shape[0],
             kv_indices.shape[0],

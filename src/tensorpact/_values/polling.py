@@ -36,4 +36,11 @@ def synchronize() -> None:
 def value_report() -> ValueReport:
     """How often value checks of device memory ran, and how often and why they did not."""
     done, skipped = counts.taken()
-    return ValueReport(done.get("sync", 0), done.get("launched", 0), skipped, pending.dropped(), pending.pending())
+    return ValueReport(
+        sync=done.get("sync", 0),
+        launched=done.get("launched", 0),
+        skipped=skipped,
+        dropped=pending.dropped(),
+        pending=pending.pending(),
+        in_kernel=done.get("in_kernel", 0),
+    )

@@ -1,0 +1,114 @@
+"""Numbers that a kernel masks, reported by the kernel itself: what its launch is given for that.
+
+The guard of a call *offers* the call to the launch behind it, on the same thread. The launch takes the offer with
+:func:`kernel_flag`, names the checks that its kernel makes, and hands three arguments on; ``device_flag.tell`` takes
+them on the bad path. Without the switch the three are None, which Triton compiles away.
+"""
+
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from . import counts, launching, modes, pending
+from .clauses import Values
+from .judging import is_capturing
+from .rows import KINDS, RANGE
+
+if TYPE_CHECKING:
+    from tensorpact._clause import Rule
+    from tensorpact._terms import Step, Terms
+
+#: A parameter and the kind of check on it that a kernel makes; the kernel names it by its place among all.
+Named = tuple[str, str]
+#: Mailbox, its counters, and the number of the call: below zero in a graph.
+Flag = tuple[Tensor, Tensor, int] | tuple[None, None, None]
+NO_FLAG: Flag = (None, None, None)
+
+
+class Offer:
+    """A call that a guard has found right, for the launch behind it.
+
+    Attributes:
+        clauses: Clauses on values of its contract.
+        terms: The contract laid on the signature.
+        facts: Arguments without memory.
+        tensors: The tensors among the arguments, kept alive by nothing here.
+    """
+
+    __slots__ = ("clauses", "facts", "tensors", "terms")
+
+    def __init__(
+        self,
+        clauses: "tuple[tuple[Step, Values, tuple[Rule, ...]], ...]",
+        terms: "Terms",
+        facts: Mapping[str, Any],
+        arguments: Iterable[Any],
+    ) -> None:
+        self.clauses, self.terms, self.facts = clauses, terms, facts
+        self.tensors = [weakref.ref(x) for x in arguments if isinstance(x, Tensor)]
+
+
+class _Waiting(threading.local):
+    offer: Offer | None = None
+
+
+_waiting = _Waiting()
+
+
+def offer(
+    clauses: "tuple[tuple[Step, Values, tuple[Rule, ...]], ...]",
+    terms: "Terms",
+    facts: Mapping[str, Any],
+    arguments: Iterable[Any],
+) -> None:
+    """Let the next launch on this thread report for a call.
+
+    Args:
+        clauses: Clauses on values, each with its step.
+        terms: The contract laid on the signature.
+        facts: Arguments without memory.
+        arguments: The arguments.
+    """
+    _waiting.offer = Offer(clauses, terms, facts, arguments)
+
+
+def kernel_flag(anchor: Tensor, checks: tuple[Named, ...]) -> Flag:
+    """What a launch hands on to a kernel that reports the numbers it masks; three times None where it reports nothing.
+
+    Args:
+        anchor: An argument of the call, as the caller gave it: a launch that belongs to no checked call has no flag.
+        checks: Parameter and kind of each check; the kernel names them by their place. One that the contract does not
+            have is never told.
+    """
+    if modes.current < modes.IN_KERNEL or torch.compiler.is_compiling():
+        return NO_FLAG
+    found = _waiting.offer
+    if found is None or all(tensor() is not anchor for tensor in found.tensors):
+        return NO_FLAG
+    _waiting.offer = None
+    looked = tuple([_looked(found, name, kind) for name, kind in checks])
+    if not any(looked):
+        return NO_FLAG
+    with launching.current(anchor.device):
+        captured = is_capturing()
+    if captured and not pending.is_known(anchor.device):
+        counts.skip("the first check of a device cannot be captured")
+        return NO_FLAG
+    box = pending.box_of(anchor.device)
+    call = pending.register(
+        pending.Checked(found.terms, found.facts, looked, captured, pending.stack_here(), in_kernel=True)
+    )
+    return NO_FLAG if call is None else (box.memory, box.counters, -call if captured else call)
+
+
+def _looked(found: Offer, name: str, kind: str) -> pending.Looked | None:
+    for step, clause, _ in found.clauses:
+        if name in clause.names:
+            for check in clause.checks:
+                if check.kind == kind:
+                    return pending.Looked(step, clause, name, check, KINDS.get(kind, RANGE))
+    return None
