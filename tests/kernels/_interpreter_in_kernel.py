@@ -14,7 +14,7 @@ import tensorpact
 from tensorpact import ContractViolation
 from tensorpact._values import counts, in_kernel, pending
 from tensorpact._values.mailbox import RING
-from tensorpact_contracts import replayssm, sparse_prefill
+from tensorpact_contracts import packed_attention, replayssm, sparse_prefill
 from tensorpact_kernels import (
     fused_infer_attention_varlen,
     fused_recurrent_kda_packed_decode,
@@ -202,7 +202,15 @@ for _name in ("replay", "state"):
 for _number in (-1, 4):
     case(told, name="replay", tensor="write_pos", place=3, number=_number, error=replayssm.WRITE_POS_RANGE,
          text=f"`write_pos[3]` is {_number}, but a ring of 4 tokens is written at 0 to 3.")  # fmt: skip
-for _name in ("sparse prefill", "sparse decode, split", "replay"):
+for _name, _total in (("q", 70), ("k", 90)):
+    _boundaries = f"cu_seqlens_{_name}"
+    case(told, name="packed", tensor=_boundaries, place=0, number=-2, error=packed_attention.BOUNDARIES_START,
+         text=f"{_boundaries} must start with 0 and contain at least one sequence")  # fmt: skip
+    case(told, name="packed", tensor=_boundaries, place=2, number=0, error=packed_attention.BOUNDARIES_ORDER,
+         text=f"{_boundaries} must be non-decreasing")  # fmt: skip
+    case(told, name="packed", tensor=_boundaries, place=4, number=_total + 1, error=packed_attention.BOUNDARIES_END,
+         text=f"{_boundaries} must end at the packed token count {_total}, got {_total + 1}")  # fmt: skip
+for _name in ("sparse prefill", "sparse decode, split", "replay", "packed"):
     case(nothing_told, name=_name)
 for _function in (
     padding_is_none_of_it,

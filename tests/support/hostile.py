@@ -375,7 +375,7 @@ def packed(device, *, causal=True, config=None, path=None, dtype=torch.float16, 
         "k": floats(90, 1, dims[0], dtype=dtype, device=device),
         "v": floats(90, 1, dims[1], dtype=dtype, device=device),
         "cu_seqlens_q": ints(0, 3, 3, 40, 70, device=device),
-        "cu_seqlens_k": ints(0, 20, 21, 75, 90, device=device),
+        "cu_seqlens_k": ints(0, 20, 20, 75, 90, device=device),
     }
 
     def run(tensors, options):

@@ -9,6 +9,8 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from tensorpact._values.device_flag import tell
+
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -16,7 +18,10 @@ LN_2 = tl.constexpr(0.6931471805599453)
 TILE_FIELDS = tl.constexpr(8)
 
 # Sizes change from call to call; specialising on them would compile a kernel for each combination.
-COUNTS = ["num_q_tokens", "num_k_tokens", "num_sequences", "capacity"]
+COUNTS = ["num_q_tokens", "num_k_tokens", "num_sequences", "capacity", "flag_call"]
+
+# Places of the checks that a launch names: where boundaries start, their order, and where they end; keys come last.
+KEYS = tl.constexpr(3)
 
 
 @no_type_check
@@ -31,6 +36,22 @@ def _bounds(cu_ptr, cu_stride, segment, num_sequences, num_tokens):
     end = tl.where(segment > num_sequences, num_tokens, end)
     begin = tl.minimum(tl.maximum(begin, 0), num_tokens)
     return begin.to(tl.int32), tl.maximum(begin, tl.minimum(end, num_tokens)).to(tl.int32)
+
+
+@no_type_check
+@triton.jit
+def _report_boundary(flag_memory, flag_counters, flag_call, check, cu_ptr, cu_stride, own, num_sequences, num_tokens):
+    """Report the boundary behind a segment: the first is 0, the last the number of tokens, none is below another."""
+    place = tl.minimum(own, num_sequences)
+    before = tl.maximum(place - 1, 0)
+    value = tl.load(cu_ptr + place.to(tl.int64) * cu_stride).to(tl.int64)
+    earlier = tl.load(cu_ptr + before.to(tl.int64) * cu_stride).to(tl.int64)
+    starts = own == 0
+    ends = own > num_sequences
+    limit = tl.where(starts, 0, tl.where(ends, num_tokens, earlier))
+    if tl.where(starts | ends, value != limit, value < earlier):
+        kind = tl.where(starts, 0, tl.where(ends, 2, 1))
+        tell(flag_memory, flag_counters, flag_call, kind + check, place, value, limit)
 
 
 @no_type_check
@@ -95,6 +116,9 @@ def plan_kernel(
     cu_k_ptr,
     tiles_ptr,
     count_ptr,
+    flag_memory,
+    flag_counters,
+    flag_call,
     num_q_tokens,
     num_k_tokens,
     num_sequences,
@@ -112,6 +136,13 @@ def plan_kernel(
     row then has a tile without keys, and no other.
     """
     own = tl.program_id(0)
+    if flag_memory is not None:
+        _report_boundary(
+            flag_memory, flag_counters, flag_call, 0, cu_q_ptr, cu_q_stride, own, num_sequences, num_q_tokens
+        )  # fmt: skip
+        _report_boundary(
+            flag_memory, flag_counters, flag_call, KEYS, cu_k_ptr, cu_k_stride, own, num_sequences, num_k_tokens
+        )  # fmt: skip
     q_begin, q_end, k_begin, k_length = _lengths(
         cu_q_ptr, cu_q_stride, cu_k_ptr, cu_k_stride, own, num_sequences, num_q_tokens, num_k_tokens
     )  # fmt: skip
