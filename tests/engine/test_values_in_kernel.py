@@ -12,12 +12,12 @@ from torch import Tensor
 import tensorpact
 from tensorpact import Contract, ContractViolation, DocumentedError, contract
 from tensorpact._values import counts, in_kernel, modes, pending
-from tensorpact._values.in_kernel import NO_FLAG, kernel_flag
+from tensorpact._values.in_kernel import NO_FLAG, Told, kernel_flag
 from tensorpact._values.mailbox import HEAD
 from tensorpact.clauses import at_least, at_most, less_than, values
 
 ROW = DocumentedError("no-such-row", IndexError, "{name}[{position}] is {value}, the pool has {P} rows")
-CHECKS = (("indices", "less_than"), ("indptr", "at_most"), ("indices", "distinct"))
+CHECKS = (Told("indices", "less_than"), Told("indptr", "at_most"), Told("indices", "distinct"))
 seen = []
 
 

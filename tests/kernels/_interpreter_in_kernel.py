@@ -9,11 +9,14 @@ from unittest import mock
 import hostile
 import interpreted
 import pytest
+from jaxtyping import Float, Int
+from torch import Tensor
 
 import tensorpact
-from tensorpact import ContractViolation
+from tensorpact import Contract, ContractViolation, contract
 from tensorpact._values import counts, in_kernel, pending
 from tensorpact._values.mailbox import RING
+from tensorpact.clauses import at_least, at_most, less_than, let, upto, values, within
 from tensorpact_contracts import packed_attention, replayssm, sparse_prefill
 from tensorpact_kernels import (
     fused_infer_attention_varlen,
@@ -22,6 +25,7 @@ from tensorpact_kernels import (
     sparse_attn_v4_paged_decode,
     sparse_attn_v4_paged_prefill,
 )
+from tensorpact_kernels.packed_attention.launch import plan_tiles
 from tensorpact_kernels.replayssm import launch
 
 CASES = {}
@@ -60,7 +64,11 @@ def run(name, changes):
     offered(name, scenario, arguments)
     for tensor, place, number in changes:
         arguments[tensor].view(-1)[place] = number
-    scenario.run(arguments, scenario.options)
+    if name == "packed":
+        # The plan is what reads boundaries, and what reports them.
+        plan_tiles(*(arguments[x] for x in ("q", "k", "cu_seqlens_q", "cu_seqlens_k")), 16, causal=True)
+    else:
+        scenario.run(arguments, scenario.options)
 
 
 def drained():
@@ -119,11 +127,11 @@ def a_captured_call_tells_again_when_it_was_read():
         scenario = MAKE["state"]("cpu")
         offered("state", scenario, scenario.arguments)
         scenario.arguments["ssm_state_indices"][2] = 13
-        flag = in_kernel.kernel_flag(scenario.arguments["mixed_qkv"], (("ssm_state_indices", "less_than"),))
+        flag = in_kernel.kernel_flag(scenario.arguments["mixed_qkv"], launch.CHECKS)
     assert flag[2] < 0
     with mock.patch.object(launch, "kernel_flag", return_value=flag):
         for _ in range(2):
-            for _ in range(3):
+            for _ in range(2):
                 scenario.run(scenario.arguments, scenario.options)
             (found,) = drained()
             assert found.error is replayssm.SLOT_RANGE
@@ -168,6 +176,57 @@ def off_gives_none():
     assert tensorpact.value_report().in_kernel == 0
 
 
+@contract(
+    Contract(
+        "cached",
+        clauses=[
+            let(capacity=lambda columns, slots: columns * slots),
+            values("cache_seqlens", at_least(0), at_most("capacity")),
+            values("cache_seqlens", at_most("capacity"), plus="new"),
+            values(
+                "page_table", within(0, "pages"), active=upto("cache_seqlens", per="slots"), when=lambda left: left < 0
+            ),
+            values("page_table", less_than("pages"), padding="negative", when=lambda left: left >= 0),
+        ],
+    )
+)
+def over_pages(
+    q: Float[Tensor, "B T H D"],
+    v_cache: Float[Tensor, "pages slots G Dv"],
+    page_table: Int[Tensor, "B columns"],
+    cache_seqlens: Int[Tensor, " B"],
+    left: int,
+    new: int,
+) -> None:
+    """Stands for the entry point, whose launch is called behind it."""
+
+
+@contract(Contract("rows", clauses=[values("cache_batch_idx", within(0, "rows"))]))
+def over_rows(
+    q: Float[Tensor, "Tq H D"], v_cache: Float[Tensor, "rows slots G Dv"], cache_batch_idx: Int[Tensor, " B"]
+) -> None:
+    """Stands for the entry point, whose launch is called behind it."""
+
+
+def cached(name, changes, left=-1, **options):
+    scenario = MAKE[name]("cpu")
+    given = {k: v.clone() for k, v in scenario.arguments.items()}
+    if name == "rows":
+        over_rows(given["q"], given["v_cache"], given["cache_batch_idx"])
+    else:
+        new = given["k"].shape[1]
+        over_pages(given["q"], given["v_cache"], given["page_table"], given["cache_seqlens"], left, new)
+    for tensor, place, number in changes:
+        given[tensor].view(-1)[place] = number
+    scenario.run(given, scenario.options | options)
+    return [str(e) for e in drained()]
+
+
+def cache_told(name, tensor, place, number, text, left=-1):
+    window = {"window_size": (left, 0)} if left >= 0 else {}
+    assert cached(name, [(tensor, place, number)], left, **window) == ([text] if text else [])
+
+
 def fresh(function, **arguments):
     pending.forget()
     counts.clear()
@@ -202,7 +261,7 @@ for _name in ("replay", "state"):
 for _number in (-1, 4):
     case(told, name="replay", tensor="write_pos", place=3, number=_number, error=replayssm.WRITE_POS_RANGE,
          text=f"`write_pos[3]` is {_number}, but a ring of 4 tokens is written at 0 to 3.")  # fmt: skip
-for _name, _total in (("q", 70), ("k", 90)):
+for _name, _total in (("q", 40), ("k", 50)):
     _boundaries = f"cu_seqlens_{_name}"
     case(told, name="packed", tensor=_boundaries, place=0, number=-2, error=packed_attention.BOUNDARIES_START,
          text=f"{_boundaries} must start with 0 and contain at least one sequence")  # fmt: skip
@@ -210,6 +269,41 @@ for _name, _total in (("q", 70), ("k", 90)):
          text=f"{_boundaries} must be non-decreasing")  # fmt: skip
     case(told, name="packed", tensor=_boundaries, place=4, number=_total + 1, error=packed_attention.BOUNDARIES_END,
          text=f"{_boundaries} must end at the packed token count {_total}, got {_total + 1}")  # fmt: skip
+for _name, _slots in (("pages", 4), ("whole tiles of a page", 16)):
+    case(
+        cache_told,
+        name=_name,
+        tensor="page_table",
+        place=0,
+        number=19,
+        text="page_table[0, 0] is 19, expected below pages = 19",
+    )
+    case(
+        cache_told,
+        name=_name,
+        tensor="page_table",
+        place=1,
+        number=-5,
+        text="page_table[0, 1] is -5, expected at least 0",
+    )
+case(cache_told, name="pages", tensor="page_table", place=9, number=-5, text="")
+case(cache_told, name="pages", tensor="page_table", place=1, number=-5, text="", left=30)
+case(cache_told, name="pages", tensor="page_table", place=1, number=19, left=30,
+     text="page_table[0, 1] is 19, expected below pages = 19")  # fmt: skip
+case(
+    cache_told,
+    name="pages",
+    tensor="cache_seqlens",
+    place=1,
+    number=-1,
+    text="cache_seqlens[1] is -1, expected at least 0",
+)
+case(cache_told, name="pages", tensor="cache_seqlens", place=1, number=21,
+     text="cache_seqlens[1] is 21, expected at most capacity = 20")  # fmt: skip
+case(cache_told, name="pages", tensor="cache_seqlens", place=1, number=19,
+     text="cache_seqlens[1] + new is 21, expected at most capacity = 20")  # fmt: skip
+case(cache_told, name="rows", tensor="cache_batch_idx", place=2, number=7,
+     text="cache_batch_idx[2] is 7, expected below rows = 7")  # fmt: skip
 for _name in ("sparse prefill", "sparse decode, split", "replay", "packed"):
     case(nothing_told, name=_name)
 for _function in (

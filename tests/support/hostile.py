@@ -371,11 +371,11 @@ def varlen(device, *, config=None, dtype=torch.float16, dims=(16, 24)):
 
 def packed(device, *, causal=True, config=None, path=None, dtype=torch.float16, dims=(16, 24)):
     arguments = {
-        "q": floats(70, 2, dims[0], dtype=dtype, device=device),
-        "k": floats(90, 1, dims[0], dtype=dtype, device=device),
-        "v": floats(90, 1, dims[1], dtype=dtype, device=device),
-        "cu_seqlens_q": ints(0, 3, 3, 40, 70, device=device),
-        "cu_seqlens_k": ints(0, 20, 20, 75, 90, device=device),
+        "q": floats(40, 2, dims[0], dtype=dtype, device=device),
+        "k": floats(50, 1, dims[0], dtype=dtype, device=device),
+        "v": floats(50, 1, dims[1], dtype=dtype, device=device),
+        "cu_seqlens_q": ints(0, 3, 3, 24, 40, device=device),
+        "cu_seqlens_k": ints(0, 20, 20, 37, 50, device=device),
     }
 
     def run(tensors, options):
@@ -383,15 +383,15 @@ def packed(device, *, causal=True, config=None, path=None, dtype=torch.float16, 
         return out, lse.transpose(0, 1)
 
     options = {"softmax_scale": 0.3, "causal": causal, "return_lse": True, "config": config, "path": path}
-    return Scenario(arguments, run, {"cu_seqlens_q": 71, "cu_seqlens_k": 91}, lambda *_: None, options=options)
+    return Scenario(arguments, run, {"cu_seqlens_q": 41, "cu_seqlens_k": 51}, lambda *_: None, options=options)
 
 
 def packed_backwards(device, *, config=None, path=None, causal=False):
     """Boundaries that run back and forth name more rows than there are."""
     scenario = packed(device, causal=causal, config=config, path=path)
     arguments = scenario.arguments
-    arguments["cu_seqlens_q"] = ints(*[0, 69] * 6, 0, 70, device=device)
-    arguments["cu_seqlens_k"] = ints(*[0, 90] * 6, 0, 0, device=device)
+    arguments["cu_seqlens_q"] = ints(*[0, 39] * 6, 0, 40, device=device)
+    arguments["cu_seqlens_k"] = ints(*[0, 50] * 6, 0, 0, device=device)
     out, lse = launched(scenario, arguments)[0]
     assert not out.isnan().any(), "a row was not written"
     assert not lse.isnan().any(), "a log denominator was not written"

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tensorpact._values.in_kernel import kernel_flag
+from tensorpact._values.in_kernel import Told, kernel_flag
 from tensorpact_kernels._launching import on_device, padded
 
 LOG2_E = 1.4426950408889634
@@ -17,7 +17,7 @@ TILE_FIELDS = 8
 
 #: Checks that the plan makes on the boundaries, in the order of its device function.
 CHECKS = tuple(
-    (name, kind) for name in ("cu_seqlens_q", "cu_seqlens_k") for kind in ("starts_at", "nondecreasing", "ends_at")
+    Told(name, kind) for name in ("cu_seqlens_q", "cu_seqlens_k") for kind in ("starts_at", "nondecreasing", "ends_at")
 )
 
 Path = Literal["portable", "hopper"]

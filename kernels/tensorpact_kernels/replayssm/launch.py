@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensorpact._values.in_kernel import NO_FLAG, Flag, Named, kernel_flag
+from tensorpact._values.in_kernel import NO_FLAG, Flag, Told, kernel_flag
 from tensorpact_kernels._launching import Launches, multiprocessors, on_device, padded, runs_on_hopper
 
 _STAGED_MODULE = "tensorpact_kernels.replayssm.device_staged"
@@ -23,7 +23,7 @@ _STRIDE_MULTIPLE = 16
 _NO_RING = (0, 0, 0, 0)
 
 #: Checks that both kernels make on what they mask, in the order of their device functions.
-CHECKS: tuple[Named, ...] = (("ssm_state_indices", "less_than"), ("write_pos", "within"))
+CHECKS = (Told("ssm_state_indices", "less_than"), Told("write_pos", "within"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tensorpact._values.in_kernel import kernel_flag
+from tensorpact._values.in_kernel import Told, kernel_flag
 from tensorpact_kernels._launching import multiprocessors, on_device, padded
 from tensorpact_kernels.sparse_prefill import launch_hopper
 from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, partials
@@ -21,12 +21,12 @@ from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combin
 #: Checks that the kernels make on what they mask, in the order of their device functions.
 _OFFSETS = ("at_least", "nondecreasing", "at_most")
 PREFILL_CHECKS = (
-    *(("kv_indptr_prefix", kind) for kind in _OFFSETS),
-    ("kv_indices_prefix", "less_than"),
-    *(("kv_indptr_extend", kind) for kind in _OFFSETS),
-    ("kv_indices_extend", "less_than"),
+    *(Told("kv_indptr_prefix", kind) for kind in _OFFSETS),
+    Told("kv_indices_prefix", "less_than"),
+    *(Told("kv_indptr_extend", kind) for kind in _OFFSETS),
+    Told("kv_indices_extend", "less_than"),
 )
-DECODE_CHECKS = (*(("kv_indptr", kind) for kind in _OFFSETS), ("kv_indices", "less_than"))
+DECODE_CHECKS = (*(Told("kv_indptr", kind) for kind in _OFFSETS), Told("kv_indices", "less_than"))
 
 LOG2_E = 1.4426950408889634
 

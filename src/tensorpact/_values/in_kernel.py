@@ -7,8 +7,8 @@ them on the bad path. Without the switch the three are None, which Triton compil
 
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,11 +22,25 @@ if TYPE_CHECKING:
     from tensorpact._clause import Rule
     from tensorpact._terms import Step, Terms
 
-#: A parameter and the kind of check on it that a kernel makes; the kernel names it by its place among all.
-Named = tuple[str, str]
 #: Mailbox, its counters, and the number of the call: below zero in a graph.
 Flag = tuple[Tensor, Tensor, int] | tuple[None, None, None]
 NO_FLAG: Flag = (None, None, None)
+
+
+class Told(NamedTuple):
+    """A check that a kernel makes; the kernel names it by its place among those of its launch.
+
+    Attributes:
+        name: The parameter.
+        kind: The check that a contract has on it, as ``"less_than"``.
+        other: Another one that the contract may have instead.
+        plus: Whether the number is told with what the clause adds to it; such clauses are told of no other way.
+    """
+
+    name: str
+    kind: str
+    other: str = ""
+    plus: bool = False
 
 
 class Offer:
@@ -76,13 +90,13 @@ def offer(
     _waiting.offer = Offer(clauses, terms, facts, arguments)
 
 
-def kernel_flag(anchor: Tensor, checks: tuple[Named, ...]) -> Flag:
+def kernel_flag(anchor: Tensor, checks: tuple[Told, ...]) -> Flag:
     """What a launch hands on to a kernel that reports the numbers it masks; three times None where it reports nothing.
 
     Args:
         anchor: An argument of the call, as the caller gave it: a launch that belongs to no checked call has no flag.
-        checks: Parameter and kind of each check; the kernel names them by their place. One that the contract does not
-            have is never told.
+        checks: What the kernel looks at; it names them by their place. One that the contract does not have, or has
+            under a condition that the call does not meet, is never told.
     """
     if modes.current < modes.IN_KERNEL or torch.compiler.is_compiling():
         return NO_FLAG
@@ -90,7 +104,7 @@ def kernel_flag(anchor: Tensor, checks: tuple[Named, ...]) -> Flag:
     if found is None or all(tensor() is not anchor for tensor in found.tensors):
         return NO_FLAG
     _waiting.offer = None
-    looked = tuple([_looked(found, name, kind) for name, kind in checks])
+    looked = tuple([tuple(_looked(found, check)) for check in checks])
     if not any(looked):
         return NO_FLAG
     with launching.current(anchor.device):
@@ -105,10 +119,10 @@ def kernel_flag(anchor: Tensor, checks: tuple[Named, ...]) -> Flag:
     return NO_FLAG if call is None else (box.memory, box.counters, -call if captured else call)
 
 
-def _looked(found: Offer, name: str, kind: str) -> pending.Looked | None:
+def _looked(found: Offer, told: Told) -> Iterator[pending.Looked]:
+    """The clauses that a kernel may mean: of several the first that applies."""
     for step, clause, _ in found.clauses:
-        if name in clause.names:
+        if told.name in clause.names and bool(clause.plus) == told.plus:
             for check in clause.checks:
-                if check.kind == kind:
-                    return pending.Looked(step, clause, name, check, KINDS.get(kind, RANGE))
-    return None
+                if check.kind in (told.kind, told.other):
+                    yield pending.Looked(step, clause, told.name, check, KINDS.get(check.kind, RANGE))

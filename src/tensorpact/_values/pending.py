@@ -21,7 +21,7 @@ from .clauses import Check, Values
 from .judging import broken, scope_of
 from .mailbox import CAPTURED, Mailbox, Record
 from .rows import FINITE, Breach, Row, as_float
-from .statements import Statement, runner
+from .statements import Absent, Statement, runner
 from .table import Table
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Checked:
     Attributes:
         terms: The contract laid on the signature.
         facts: Argument by name: tensors without their memory.
-        looked: The checks, in the order of the table; None for one that the contract does not have.
+        looked: The checks, in the order of the table; those that a kernel of the call itself may mean, in its order.
         captured: Whether the launch is part of a graph.
         stack: Where the call was made, where that was asked for.
         in_kernel: Whether the launch is that of the call's own kernel.
@@ -70,7 +70,7 @@ class Checked:
 
     terms: "Terms"
     facts: Mapping[str, Any]
-    looked: "tuple[Looked | None, ...]"
+    looked: "tuple[Looked | tuple[Looked, ...], ...]"
     captured: bool = False
     stack: traceback.StackSummary | None = None
     in_kernel: bool = False
@@ -241,14 +241,12 @@ def _error_of(record: Record) -> "ContractViolation | None":
         )
         error.call_number = record.call
         return error
-    looked = checked.looked[record.row]
-    if looked is None:
-        return None
     values = {n: v.stand_in() if isinstance(v, Outline) else v for n, v in checked.facts.items()}
     call = Call(*expand_call(checked.terms, values))
     run_lets(call)
     scope = scope_of(call)
-    if checked.in_kernel and not all(runner(scope)(rule) for rule in _conditions(looked)):
+    looked = _meant(checked.looked[record.row], record, scope)
+    if looked is None:
         return None
     value = as_float(record.value, values[looked.name]) if looked.kind == FINITE else record.value
     statement = Statement(looked.clause, looked.name, looked.check, Row(looked.kind, []))
@@ -259,10 +257,24 @@ def _error_of(record: Record) -> "ContractViolation | None":
     return error
 
 
-def _conditions(looked: Looked) -> list[Rule]:
-    """What has to hold for a check to count; a kernel does not know of it."""
-    around = looked.step.clause.when if looked.step.clause is not looked.clause else None
-    return [rule for rule in (around, looked.clause.when) if rule is not None]
+def _meant(looked: "Looked | tuple[Looked, ...]", record: Record, scope: Mapping[str, Any]) -> Looked | None:
+    """The check that a record is of: of those that a kernel may mean the first that applies to the call."""
+    if isinstance(looked, Looked):
+        return looked
+    for candidate in looked:
+        clause, step = candidate.clause, candidate.step
+        around = step.clause.when if step.clause is not clause else None
+        is_padding = record.value == clause.padding or (clause.padding == "negative" and record.value < 0)
+        if not is_padding and _applies((around, clause.when), scope):
+            return candidate
+    return None
+
+
+def _applies(conditions: "tuple[Rule | None, ...]", scope: Mapping[str, Any]) -> bool:
+    try:
+        return all(runner(scope)(rule) for rule in conditions if rule is not None)
+    except Absent:
+        return False
 
 
 def _annotate(error: "ContractViolation", record: Record, checked: Checked) -> None:
