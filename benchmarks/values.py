@@ -44,15 +44,15 @@ SETTINGS: dict[str, tuple[Any, bool]] = {
 Call = Callable[[], Any]
 
 
-def decode_call(device: str, tokens: int = 64, keys: int = 64) -> Call:
+def decode_call(device: str, tokens: int = 64, keys: int = 64, dim: int = 128) -> Call:
     """Sparse decode: offsets and a list of rows."""
     given = {
-        "q": torch.randn(tokens, 16, 128, device=device).bfloat16(),
-        "unified_kv": torch.randn(4096, 128, device=device).bfloat16(),
+        "q": torch.randn(tokens, 16, dim, device=device).bfloat16(),
+        "unified_kv": torch.randn(4096, dim, device=device).bfloat16(),
         "kv_indices": torch.randint(0, 4096, (tokens * keys,), device=device, dtype=torch.int32),
         "kv_indptr": torch.arange(0, tokens * keys + 1, keys, device=device, dtype=torch.int32),
         "attn_sink": torch.randn(16, device=device),
-        "softmax_scale": 128**-0.5,
+        "softmax_scale": dim**-0.5,
     }
     return lambda: sparse_attn_v4_paged_decode(**given)
 
@@ -87,19 +87,24 @@ def packed_call(device: str, batch: int = 16, length: int = 64) -> Call:
     return lambda: fused_infer_attention_varlen(q, k, v, ends, other)
 
 
-def prefill_call(device: str, tokens: int = 256, keys: int = 64) -> Call:
+def long_decode_call(device: str, tokens: int = 64, keys: int = 1024, dim: int = 512) -> Call:
+    """Sparse decode of the size that Hopper's kernels are for."""
+    return decode_call(device, tokens, keys, dim)
+
+
+def prefill_call(device: str, tokens: int = 256, keys: int = 64, dim: int = 512) -> Call:
     """Sparse prefill: two lists of rows with their offsets."""
     ends = torch.arange(0, tokens * keys + 1, keys, device=device, dtype=torch.int32)
     given = {
-        "q": torch.randn(tokens, 16, 128, device=device).bfloat16(),
-        "unified_kv": torch.randn(4096, 128, device=device).bfloat16(),
+        "q": torch.randn(tokens, 64, dim, device=device).bfloat16(),
+        "unified_kv": torch.randn(4096, dim, device=device).bfloat16(),
         "kv_indices_prefix": torch.randint(0, 4096, (tokens * keys,), device=device, dtype=torch.int32),
         "kv_indptr_prefix": ends,
-        "kv": torch.randn(tokens, 128, device=device).bfloat16(),
+        "kv": torch.randn(tokens, dim, device=device).bfloat16(),
         "kv_indices_extend": torch.randint(0, tokens, (tokens * keys,), device=device, dtype=torch.int32),
         "kv_indptr_extend": ends.clone(),
-        "attn_sink": torch.randn(16, device=device),
-        "softmax_scale": 128**-0.5,
+        "attn_sink": torch.randn(64, device=device),
+        "softmax_scale": dim**-0.5,
     }
     return lambda: sparse_attn_v4_paged_prefill(**given)
 
@@ -142,6 +147,7 @@ CALLS: dict[str, Callable[[str], Call]] = {
 }
 #: Every entry point with a kernel that reports.
 REPORTING = CALLS | {
+    "sparse_attn_v4_paged_decode of 512 columns": long_decode_call,
     "sparse_attn_v4_paged_prefill": prefill_call,
     "fused_recurrent_kda_packed_decode": state_call,
     "flash_attn_with_kvcache": pages_call,
@@ -328,9 +334,8 @@ def smoke() -> dict[str, Any]:
         tensorpact.synchronize()
         with mock.patch.object(launching, "start", nothing):
             call()
-    small = {"sparse_attn_v4_paged_decode": (2, 4), "sparse_attn_v4_paged_prefill": (2, 4)}
     for name, make in REPORTING.items():
-        call = make("cpu", *small.get(name, (2,)))
+        call = make("cpu", 2, 4, 16) if name.startswith("sparse") else make("cpu", 2)
         with checks("in_kernel"), tensorpact.use_backend("triton"):
             call()
         tensorpact.synchronize()

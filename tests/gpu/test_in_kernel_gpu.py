@@ -36,6 +36,16 @@ def decode(device):
     return sparse_attn_v4_paged_decode, hostile.sparse_decode(device).arguments | SPARSE
 
 
+def wide_prefill(device):
+    scenario = hostile.sparse_prefill(device, heads=64, dim=512, dtype=torch.bfloat16)
+    return sparse_attn_v4_paged_prefill, scenario.arguments | SPARSE
+
+
+def narrow_decode(device):
+    scenario = hostile.sparse_decode(device, heads=16, dim=512, dtype=torch.bfloat16, index=torch.int64)
+    return sparse_attn_v4_paged_decode, scenario.arguments | SPARSE
+
+
 def replay(device):
     return fused_recurrent_kda_replayssm_decode, hostile.kda(device).arguments | KDA
 
@@ -63,6 +73,10 @@ CASES = {
     "extend-offset": (prefill, "kv_indptr_extend", 0, -1, sparse_prefill.INDPTR_VALUES, "[0] is -1"),
     "index": (decode, "kv_indices", 40, 500, sparse_prefill.INDEX_RANGE, "[40] is 500"),
     "offset": (decode, "kv_indptr", 5, 61, sparse_prefill.INDPTR_VALUES, "[5] is 61"),
+    "wide-extend-index": (wide_prefill, "kv_indices_extend", 4, 9, sparse_prefill.INDEX_RANGE, "[4] is 9"),
+    "wide-extend-offset": (wide_prefill, "kv_indptr_extend", 5, 99, sparse_prefill.INDPTR_VALUES, "[5] is 99"),
+    "narrow-index": (narrow_decode, "kv_indices", 40, 2**40, sparse_prefill.INDEX_RANGE, "[40] is 1099511627776"),
+    "narrow-offset": (narrow_decode, "kv_indptr", 2, -9, sparse_prefill.INDPTR_VALUES, "[2] is -9"),
     "slot": (replay, "ssm_state_indices", 4, 13, replayssm.SLOT_RANGE, "[4]` is 13"),
     "cursor": (replay, "write_pos", 3, -1, replayssm.WRITE_POS_RANGE, "[3]` is -1"),
     "staged-slot": (staged_replay, "ssm_state_indices", 4, 13, replayssm.SLOT_RANGE, "[4]` is 13"),
@@ -139,7 +153,9 @@ def test_a_replay_tells_again_when_it_was_read(name):
         assert drained() == []
 
 
-@pytest.mark.parametrize("make", [prefill, decode, replay, staged_replay, state, packed, packed_in_pieces])
+@pytest.mark.parametrize(
+    "make", [prefill, decode, wide_prefill, narrow_decode, replay, staged_replay, state, packed, packed_in_pieces]
+)
 def test_nobody_waits(make):
     function, given = make("cuda")
     function(**given)
@@ -162,7 +178,7 @@ def test_many_bad_numbers_are_one_record():
 
 
 def test_results_are_those_without_a_flag():
-    for make in (prefill, decode, packed):
+    for make in (prefill, decode, wide_prefill, narrow_decode, packed):
         function, given = make("cuda")
         given[next(n for n in given if "ind" in n or "cu_" in n)][2] = 0
         reported = function(**given)

@@ -160,6 +160,28 @@ def test_hopper_kernels(heads, split, extend):
     assert "wgmma" in kernel.asm["ptx"]
     assert "cp.async.cg.shared.global [" in kernel.asm["ptx"], "the rows are not copied in 16-byte pieces"
     assert ("griddepcontrol.launch_dependents" in kernel.asm["ptx"]) == split
+    assert "atom." not in kernel.asm["ptx"]
+
+
+@pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
+@pytest.mark.parametrize(("heads", "split", "extend"), [(16, True, False), (128, False, True)])
+def test_hopper_kernels_report_what_they_mask(heads, split, extend):
+    narrow = heads <= 32
+    kernel = compile_for_hopper(
+        device_hopper_narrow.sparse_narrow_kernel if narrow else device_hopper.sparse_wide_kernel,
+        None,
+        make_source=GluonASTSource,
+        flag=True,
+        HEADS=heads,
+        BLOCK_H=16 if narrow else 64,
+        BLOCK_D=512,
+        BLOCK_K=64,
+        EXTEND=extend,
+        SPLIT=split,
+        num_warps=4 if narrow else 8,
+    )
+    assert kernel.metadata.shared <= SHARED_LIMIT
+    assert "cas.b64" in kernel.asm["ptx"]
 
 
 def test_splits_fill_the_device_and_no_more():

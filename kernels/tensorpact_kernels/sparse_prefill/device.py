@@ -47,7 +47,7 @@ def _span(indptr_ptr, indptr_stride, token, num_indices):
 
 @no_type_check
 @triton.jit
-def _report_span(flag_memory, flag_counters, flag_call, check, indptr_ptr, indptr_stride, token, num_indices):
+def report_span(flag_memory, flag_counters, flag_call, check, indptr_ptr, indptr_stride, token, num_indices):
     """Report the first of the token's two offsets that is out of range, by the second's check for one out of order."""
     begin = tl.load(indptr_ptr + token * indptr_stride).to(tl.int64)
     end = tl.load(indptr_ptr + (token + 1) * indptr_stride).to(tl.int64)
@@ -270,11 +270,11 @@ def sparse_prefill_kernel(
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
     sums = _no_sums(BLOCK_H, BLOCK_K)
     if flag_memory is not None:
-        _report_span(
+        report_span(
             flag_memory, flag_counters, flag_call, PREFIX,
             prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices,
         )  # fmt: skip
-        _report_span(
+        report_span(
             flag_memory, flag_counters, flag_call, EXTEND,
             extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices,
         )  # fmt: skip
@@ -360,7 +360,7 @@ def sparse_decode_kernel(
     dim_offsets = dims.to(tl.int64)[None, :]
 
     if flag_memory is not None:
-        _report_span(
+        report_span(
             flag_memory, flag_counters, flag_call, PREFIX, indptr_ptr, indptr_stride, token, num_indices
         )  # fmt: skip
     begin, end = _span(indptr_ptr, indptr_stride, token, num_indices)

@@ -121,7 +121,9 @@ def sparse_prefill_triton(
         entries = max(kv_indices_prefix.shape[0], kv_indices_extend.shape[0])
         if _takes_hopper(path, config, entries, q, unified_kv, kv):
             prefix, extend = (kv_indices_prefix, kv_indptr_prefix), (kv_indices_extend, kv_indptr_extend)
-            launch_hopper.attend(q, unified_kv, prefix, kv, extend, attn_sink, softmax_scale, out, lse, splits=1)
+            launch_hopper.attend(
+                q, unified_kv, prefix, kv, extend, attn_sink, softmax_scale, out, lse, 1, kernel_flag(q, PREFILL_CHECKS)
+            )
         else:
             tile = config or prefill_config(heads, dim)
             device.sparse_prefill_kernel[(tokens * math.ceil(heads / tile.block_h),)](
@@ -203,7 +205,8 @@ def sparse_decode_triton(
     with on_device(q.device):
         if kv_scales is None and _takes_hopper(path, config, kv_indices.shape[0], q, unified_kv):
             lists = kv_indices, kv_indptr
-            launch_hopper.attend(q, unified_kv, lists, None, None, attn_sink, softmax_scale, out, lse, kv_splits)
+            flag = kernel_flag(q, DECODE_CHECKS)
+            launch_hopper.attend(q, unified_kv, lists, None, None, attn_sink, softmax_scale, out, lse, kv_splits, flag)
             return out if lse is None else (out, lse)
         tile = config or decode_config(heads, dim, quantised=kv_scales is not None)
         blocks = tokens * math.ceil(heads / tile.block_h)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tensorpact._values.in_kernel import NO_FLAG, Flag
 from tensorpact_kernels._launching import multiprocessors, runs_on_hopper
 from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, partials
 
@@ -58,6 +59,7 @@ def attend(
     out: Tensor,
     lse: Tensor | None,
     splits: int | None,
+    flag: Flag = NO_FLAG,
 ) -> None:
     """Launch the kernel for this number of heads, and the combine kernel after a split one.
 
@@ -72,6 +74,7 @@ def attend(
         out: Result, written.
         lse: Natural log of the denominator, written where given.
         splits: Programs that share a token's rows; None chooses.
+        flag: What the kernel reports with.
     """
     tokens, heads, dim = q.shape
     # Two narrow programs a token still beat a wide one with half of its heads missing.
@@ -94,6 +97,7 @@ def attend(
         out,
         lse,
         *partial,
+        *flag,
         float(softmax_scale) * _LOG2_E,
         pool.shape[0],
         new_rows.shape[0],
