@@ -172,7 +172,7 @@ def test_a_launch_of_other_tensors_leaves_the_offer_alone():
     given = arguments()
     gather(**given)
     gate = pending._calls[1]
-    in_kernel.offer((), gate.terms, gate.facts, [given["pool"]])
+    in_kernel.offer(in_kernel.Source((), gate.terms), gate.facts, [given["pool"]])
     assert kernel_flag(torch.randn(8, 4), CHECKS) == NO_FLAG
     assert in_kernel._waiting.offer is not None
 

@@ -60,6 +60,7 @@ class Gate:
         self._count = len(parameters)
         self._scalars = tuple(i for i, n in enumerate(parameters) if terms.parameters[n].tensor is None)
         self._ready: Ready | None = None
+        self._source = in_kernel.Source(self.clauses, terms)
         self._facts: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
 
     def __call__(self, known: Any, *given: Any) -> bool:
@@ -74,7 +75,7 @@ class Gate:
             return self._judged(mode, known, given)
         if pending.waiting() or not self._judged(mode & modes.MODES, known, given):
             return False
-        in_kernel.offer(self.clauses, self.terms, self._facts_of(known, given), given[: self._count])
+        in_kernel.offer(self._source, self._facts_of(known, given), given[: self._count])
         return True
 
     def _judged(self, mode: int, known: Any, given: tuple[Any, ...]) -> bool:
@@ -110,7 +111,7 @@ class Gate:
         if modes.current >= modes.IN_KERNEL:
             arguments = [scope[n] for n in self.terms.parameters]
             facts = pending.facts_of(dict(zip(self.terms.parameters, arguments, strict=True)))
-            in_kernel.offer(self.clauses, self.terms, facts, arguments)
+            in_kernel.offer(self._source, facts, arguments)
         if modes.current & modes.MODES != modes.ASYNC:
             return
         found = self._statements(scope, runner(scope))

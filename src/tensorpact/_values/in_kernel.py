@@ -43,27 +43,61 @@ class Told(NamedTuple):
     plus: bool = False
 
 
-class Offer:
+class Source:
+    """Clauses on values of one function, and what a late error tells of the signature that it was last called with.
+
+    Args:
+        clauses: The clauses, each with its step and the conditions around it.
+        terms: The contract laid on the signature.
+    """
+
+    __slots__ = ("_checked", "_clauses", "_looked", "terms")
+
+    def __init__(self, clauses: "tuple[tuple[Step, Values, tuple[Rule, ...]], ...]", terms: "Terms") -> None:
+        self._clauses, self.terms = clauses, terms
+        self._looked: dict[tuple[Told, ...], tuple[tuple[pending.Looked, ...], ...]] = {}
+        self._checked: pending.Checked | None = None
+
+    def checked(self, facts: Mapping[str, Any], checks: tuple[Told, ...], captured: bool) -> pending.Checked | None:
+        """What a late error tells of a call; None where the contract says nothing of what the kernel looks at.
+
+        Args:
+            facts: Arguments without memory.
+            checks: What the kernel looks at.
+            captured: Whether the launch becomes part of a graph.
+        """
+        looked = self._looked.get(checks)
+        if looked is None:
+            looked = self._looked[checks] = tuple([tuple(self._meant(told)) for told in checks])
+        if not any(looked):
+            return None
+        kept, stack = self._checked, pending.stack_here()
+        if kept is None or kept.facts is not facts or kept.looked is not looked or captured or stack is not None:
+            kept = pending.Checked(self.terms, facts, looked, captured, stack, in_kernel=True)
+            self._checked = None if captured or stack is not None else kept
+        return kept
+
+    def _meant(self, told: Told) -> Iterator[pending.Looked]:
+        """The clauses that a kernel may mean: of several the first that applies."""
+        for step, clause, _ in self._clauses:
+            if told.name in clause.names and bool(clause.plus) == told.plus:
+                for check in clause.checks:
+                    if check.kind in (told.kind, told.other):
+                        yield pending.Looked(step, clause, told.name, check, KINDS.get(check.kind, RANGE))
+
+
+class Offer(NamedTuple):
     """A call that a guard has found right, for the launch behind it.
 
     Attributes:
-        clauses: Clauses on values of its contract.
-        terms: The contract laid on the signature.
+        source: Clauses of its contract.
         facts: Arguments without memory.
         tensors: The tensors among the arguments, kept alive by nothing here.
     """
 
-    __slots__ = ("clauses", "facts", "tensors", "terms")
-
-    def __init__(
-        self,
-        clauses: "tuple[tuple[Step, Values, tuple[Rule, ...]], ...]",
-        terms: "Terms",
-        facts: Mapping[str, Any],
-        arguments: Iterable[Any],
-    ) -> None:
-        self.clauses, self.terms, self.facts = clauses, terms, facts
-        self.tensors = [weakref.ref(x) for x in arguments if isinstance(x, Tensor)]
+    source: Source
+    facts: Mapping[str, Any]
+    tensors: "list[weakref.ref[Tensor]]"
 
 
 class _Waiting(threading.local):
@@ -73,21 +107,15 @@ class _Waiting(threading.local):
 _waiting = _Waiting()
 
 
-def offer(
-    clauses: "tuple[tuple[Step, Values, tuple[Rule, ...]], ...]",
-    terms: "Terms",
-    facts: Mapping[str, Any],
-    arguments: Iterable[Any],
-) -> None:
+def offer(source: Source, facts: Mapping[str, Any], arguments: Iterable[Any]) -> None:
     """Let the next launch on this thread report for a call.
 
     Args:
-        clauses: Clauses on values, each with its step.
-        terms: The contract laid on the signature.
+        source: Clauses of its contract.
         facts: Arguments without memory.
         arguments: The arguments.
     """
-    _waiting.offer = Offer(clauses, terms, facts, arguments)
+    _waiting.offer = Offer(source, facts, [weakref.ref(x) for x in arguments if isinstance(x, Tensor)])
 
 
 def kernel_flag(anchor: Tensor, checks: tuple[Told, ...]) -> Flag:
@@ -104,25 +132,13 @@ def kernel_flag(anchor: Tensor, checks: tuple[Told, ...]) -> Flag:
     if found is None or all(tensor() is not anchor for tensor in found.tensors):
         return NO_FLAG
     _waiting.offer = None
-    looked = tuple([tuple(_looked(found, check)) for check in checks])
-    if not any(looked):
-        return NO_FLAG
     with launching.current(anchor.device):
         captured = is_capturing()
+    checked = found.source.checked(found.facts, checks, captured)
+    if checked is None:
+        return NO_FLAG
     if captured and not pending.is_known(anchor.device):
         counts.skip("the first check of a device cannot be captured")
         return NO_FLAG
-    box = pending.box_of(anchor.device)
-    call = pending.register(
-        pending.Checked(found.terms, found.facts, looked, captured, pending.stack_here(), in_kernel=True)
-    )
+    box, call = pending.box_of(anchor.device), pending.register(checked)
     return NO_FLAG if call is None else (box.memory, box.counters, -call if captured else call)
-
-
-def _looked(found: Offer, told: Told) -> Iterator[pending.Looked]:
-    """The clauses that a kernel may mean: of several the first that applies."""
-    for step, clause, _ in found.clauses:
-        if told.name in clause.names and bool(clause.plus) == told.plus:
-            for check in clause.checks:
-                if check.kind in (told.kind, told.other):
-                    yield pending.Looked(step, clause, told.name, check, KINDS.get(check.kind, RANGE))
