@@ -107,13 +107,11 @@ class Gate:
         Args:
             call: The call, its lets derived.
         """
-        scope = scope_of(call)
         if modes.current >= modes.IN_KERNEL:
-            arguments = [scope[n] for n in self.terms.parameters]
-            facts = pending.facts_of(dict(zip(self.terms.parameters, arguments, strict=True)))
-            in_kernel.offer(self._source, facts, arguments)
+            in_kernel.offer(self._source, pending.facts_of(call.values), call.values.values())
         if modes.current & modes.MODES != modes.ASYNC:
             return
+        scope = scope_of(call)
         found = self._statements(scope, runner(scope))
         self._start([s for s in found if not is_at_hand(s[1].row, s[1].clause.reads)], scope)
 
