@@ -12,6 +12,7 @@ from tensorpact import ContractViolation
 from tensorpact._values import counts, pending
 from tensorpact_contracts import packed_attention, replayssm, sparse_prefill
 from tensorpact_kernels import (
+    flash_attn_with_kvcache,
     fused_infer_attention_varlen,
     fused_recurrent_kda_packed_decode,
     fused_recurrent_kda_replayssm_decode,
@@ -167,6 +168,23 @@ def test_nobody_waits(make):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert drained() == []
+
+
+@pytest.mark.parametrize(
+    ("tensor", "place", "number"),
+    [("page_table", 1, 19), ("page_table", 0, -3), ("cache_seqlens", 1, 21), ("cache_seqlens", 2, -1)],
+)
+def test_pages_and_lengths_of_a_cache(tensor, place, number):
+    given = hostile.paged("cuda").arguments
+    flash_attn_with_kvcache(**given, causal=True)
+    assert drained() == []
+    if not tensorpact.value_report().in_kernel:
+        pytest.skip("its contract has no clauses on values")
+    given[tensor].view(-1)[place] = number
+    flash_attn_with_kvcache(**given, causal=True)
+    (found,) = drained()
+    assert f"is {number}" in str(found)
+    assert str(found).startswith(f"{tensor}[")
 
 
 def test_many_bad_numbers_are_one_record():

@@ -108,7 +108,8 @@ class Gate:
             call: The call, its lets derived.
         """
         if modes.current >= modes.IN_KERNEL:
-            in_kernel.offer(self._source, pending.facts_of(call.values), call.values.values())
+            arguments = {n: call.values[n] for n in self.terms.parameters}
+            in_kernel.offer(self._source, pending.facts_of(arguments), arguments.values())
         if modes.current & modes.MODES != modes.ASYNC:
             return
         scope = scope_of(call)
