@@ -421,9 +421,7 @@ def portable():
         "sparse decode, split": lambda device: sparse_decode(device, splits=2, config=sparse),
         "sparse decode, fp8": lambda device: sparse_decode(device, dim=64, quantised=True, config=sparse),
         "replay": lambda device: kda(device, config=StreamedConfig(16, 1, 2)),
-        "replay, narrow slots": lambda device: kda(
-            device, index=torch.int32, value_dim=40, config=StreamedConfig(16, 1, 2, 2)
-        ),
+        "replay, narrow slots": lambda device: kda(device, index=torch.int32, config=StreamedConfig(16, 1, 2, 2)),
         "state": lambda device: kda(device, ring=0, config=StreamedConfig(16, 1, 2)),
         "pages": lambda device: paged(device, config=flash),
         "whole tiles of a page": lambda device: paged(device, page=16, columns=3, config=flash),

@@ -162,7 +162,9 @@ def _key(
     """Return the addresses, and a name for all else that a kernel is compiled for; None where an address is odd."""
     pointers = 0
     addresses: list[int | None] = []
-    parts: list[Any] = [qkv.device.index, qkv.shape, state.shape, flags, config, flag[0] is None]
+    # The number of a call is compiled in as one of 32 bits while it is one.
+    width = None if flag[2] is None else flag[2] >> 31
+    parts: list[Any] = [qkv.device.index, qkv.shape, state.shape, flags, config, width]
     for tensor in tensors:
         if tensor is None:
             parts.append(None)
