@@ -238,7 +238,7 @@ class Entry:
     def _after(self, values: Mapping[str, Any]) -> None:
         """Let numbers in device memory be looked at, for a call that the diagnosis has found right."""
         gate = self.built.plan.gate
-        if gate is not None and value_modes.current == value_modes.ASYNC and not torch.compiler.is_compiling():
+        if gate is not None and value_modes.current >= value_modes.ASYNC and not torch.compiler.is_compiling():
             call = Call(*expand_call(self.terms, values))
             run_lets(call)
             gate.after(call)
@@ -248,7 +248,7 @@ class Entry:
         __tracebackhide__ = True
         if proxy_among((*args, *kwargs.values())) is not None:
             return self._leaf(args, kwargs)
-        if self.built.plan.gate is not None and value_modes.current == value_modes.ASYNC:
+        if self.built.plan.gate is not None and value_modes.current >= value_modes.ASYNC:
             self._after(self._bound(args, kwargs))
         return (self._with_return_check if self.check_returns else self.called)(*args, **kwargs)
 

@@ -23,8 +23,8 @@ def test_the_blocks_run_and_say_what_is_shown(monkeypatch: pytest.MonkeyPatch):
                 exec(compile(text, "docs/values.md", "exec"), page.__dict__)
             said.append(out.getvalue())
     assert said[0] == BLOCKS[1][1]
-    assert said[1].startswith("ValueReport(sync=0, launched=0, skipped={}, dropped=0, pending=0)")
-    assert len(said) == 3
+    assert said[1].startswith("ValueReport(sync=0, launched=0, skipped={}, dropped=0, pending=0, in_kernel=0)")
+    assert len(said) == 4
 
 
 def test_every_check_has_a_line():

@@ -7,8 +7,8 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402  triton may be missing
 from triton.compiler import ASTSource  # noqa: E402
 
-from tensorpact._values import device  # noqa: E402
-from tensorpact._values.mailbox import HEAD, HEADER, NONE, RECORD, RING  # noqa: E402
+from tensorpact._values import device, device_flag  # noqa: E402
+from tensorpact._values.mailbox import HEAD, HEADER, NONE, RECORD, RING, TOLD  # noqa: E402
 from tensorpact._values.rows import (  # noqa: E402
     BOUND_STEPS,
     COLUMNS,
@@ -46,3 +46,5 @@ def test_host_and_device_agree_on_numbers():
     layout = {"SPAN": SPAN, "COLUMNS": COLUMNS, "LIVE": LIVE, "WORDS": WORDS, "HEADER": HEADER, "RECORD": RECORD}
     for name, value in {**kinds, **layout, "MAIL": HEAD, "NONE": NONE}.items():
         assert getattr(device, name).value == value, name
+    assert device_flag.RING.value == RING
+    assert (device_flag.FIRST.value, 2 * device_flag.HALF.value) == (2, TOLD)

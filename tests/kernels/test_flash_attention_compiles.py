@@ -85,8 +85,19 @@ def test_paged_decode_and_what_is_around_it(monkeypatch):
     assert 2 * kernel.metadata.shared <= SHARED_LIMIT
     assert len(re.findall(r"cp\.async\.c[ag]", kernel.asm["ptx"])) >= 16, "nothing is fetched ahead"
     assert attend.launches[0][0] == (16 * 8 * 2,)
+    assert "atom." not in kernel.asm["ptx"]
     launched.compiled(merge)
     launched.compiled(append)
+
+
+def test_paged_decode_reports_what_it_masks(monkeypatch):
+    (attend,) = launched.recorded(monkeypatch, device, "flash_kernel")
+    flag = torch.zeros(8, dtype=torch.int64), torch.zeros(8, dtype=torch.int64), 7
+    monkeypatch.setattr(launch_attend, "kernel_flag", lambda *_: flag)
+    launch.launch_kvcache(**decode(), num_splits=1, path="portable")
+    kernel = launched.compiled(attend, UPCAST=False)
+    assert "cas.b64" in kernel.asm["ptx"]
+    assert len(re.findall(r"cp\.async\.c[ag]", kernel.asm["ptx"])) >= 16, "nothing is fetched ahead"
 
 
 def test_long_packed_queries(monkeypatch):

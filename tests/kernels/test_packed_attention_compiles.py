@@ -7,7 +7,8 @@ import torch
 
 triton = pytest.importorskip("triton")
 
-from triton.backends.compiler import GPUTarget  # noqa: E402  triton may be missing
+from launched import FLAG  # noqa: E402  triton may be missing
+from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 from tensorpact_kernels._launching import padded  # noqa: E402
@@ -47,7 +48,7 @@ def source_of(kernel, types, constants, make=ASTSource):
             signature[name] = types[name]
             if name.endswith("_ptr") and "cu_" not in name:
                 attributes[(position,)] = [["tt.divisibility", 16]]
-        elif name == "lse_ptr":
+        elif name == "lse_ptr" or name in FLAG:
             signature[name], values[(position,)] = "constexpr", None
         elif name.endswith("_stride_dim"):
             signature[name], values[(position,)] = "constexpr", 1
@@ -69,7 +70,10 @@ def compiled(source, **options):
 def test_plan(causal, index):
     types = {"cu_q_ptr": index, "cu_k_ptr": "*i32", "tiles_ptr": "*i32", "count_ptr": "*i32"}
     constants = {"CAUSAL": causal, "BLOCK_M": 128, "BLOCK_T": 32, "BLOCK_S": 32}
-    compiled(source_of(device.plan_kernel, types, constants), num_warps=1)
+    plain = compiled(source_of(device.plan_kernel, types, constants), num_warps=1)
+    assert "atom." not in plain.asm["ptx"]
+    reporting = compiled(source_of(device.plan_kernel, types | FLAG, constants), num_warps=1)
+    assert "cas.b64" in reporting.asm["ptx"]
 
 
 @pytest.mark.parametrize(

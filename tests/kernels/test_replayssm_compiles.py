@@ -5,6 +5,7 @@ import pytest
 triton = pytest.importorskip("triton")
 
 import torch  # noqa: E402  triton may be missing
+from launched import FLAG  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
@@ -30,13 +31,16 @@ BATCH, HEADS, SLOTS = 256, 32, 300
 pytestmark = pytest.mark.skipif(triton.knobs.runtime.interpret, reason="the interpreter replaces the compiler")
 
 
-def compile_for_hopper(kernel, make_source, options, *, state=torch.float32, ring=torch.bfloat16, **constants):
+def compile_for_hopper(
+    kernel, make_source, options, *, state=torch.float32, ring=torch.bfloat16, flag=False, **constants
+):
     """Compile for dense pools, as run-time specialisation sees them."""
     constants = {"GROUP": 1, "NORMALISE": True, "BOUNDED": False, "ROUND_BETA": False, **constants}
     rings = TRITON_TYPES[ring] if constants["RING"] else None
     types = {"state_ptr": TRITON_TYPES[state], "d_ptr": rings, "k_ptr": rings, "g_ptr": rings and "*fp32"}
     types |= {"a_log_ptr": "*fp32", "dt_bias_ptr": "*fp32", "scale": "fp32", "lower_bound": "fp32"}
     types |= {"indices_ptr": "*i32", "write_pos_ptr": rings and "*i32", "force_flush_ptr": rings and "*i32"}
+    types |= FLAG if flag else dict.fromkeys(FLAG)
     signature, values, attributes = {}, {}, {}
     for position, name in enumerate(kernel.arg_names):
         kind = types.get(name, "*bf16" if name.endswith("_ptr") else "i32")
@@ -67,6 +71,22 @@ def test_streamed(key_dim, value_dim, length, state):
     kernel = compile_for_hopper(device.kda_streamed_kernel, ASTSource, options, state=state, **sizes)
     assert kernel.metadata.shared <= SHARED_LIMIT
     assert ("mma.sync" in kernel.asm["ptx"]) == (length > 0)
+    assert "atom." not in kernel.asm["ptx"]
+
+
+def test_streamed_reports_what_it_masks():
+    tile = {"BLOCK_K": 128, "BLOCK_V": 16, "STAGES": 3, "PARTS": 1, "K": 128, "V": 128, "ROWS": 128} | ring_of(16)
+    kernel = compile_for_hopper(
+        device.kda_streamed_kernel, ASTSource, {"num_warps": 1, "num_stages": 3}, flag=True, **tile
+    )
+    assert "cas.b64" in kernel.asm["ptx"]
+
+
+@pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
+def test_staged_reports_what_it_masks():
+    sizes = {"K": 128, "V": 128, "TILE": 64, "TILES": 1, "PARTS": 2, "num_warps": 4} | ring_of(4)
+    kernel = compile_for_hopper(device_staged.kda_staged_kernel, GluonASTSource, {"num_warps": 4}, flag=True, **sizes)
+    assert "cas.b64" in kernel.asm["ptx"]
 
 
 @pytest.mark.skipif(GLUON is not None, reason=str(GLUON))

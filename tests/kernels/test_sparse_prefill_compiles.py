@@ -4,6 +4,7 @@ import pytest
 
 triton = pytest.importorskip("triton")
 
+from launched import FLAG  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402  triton may be missing
 from triton.compiler import ASTSource  # noqa: E402
 
@@ -27,13 +28,17 @@ CONTIGUOUS = ("_stride_dim", "_indices_stride", "_indptr_stride", "indices_strid
 pytestmark = pytest.mark.skipif(triton.knobs.runtime.interpret, reason="the interpreter replaces the compiler")
 
 
-def compile_for_hopper(kernel, config, *, optional=(), types=None, make_source=ASTSource, **constants):
+def compile_for_hopper(kernel, config, *, optional=(), types=None, make_source=ASTSource, flag=False, **constants):
     """Compile for dense inputs with strides that are multiples of 16, as run-time specialisation sees them."""
     types = types or {}
     signature, values, attributes = {}, {}, {}
     for position, name in enumerate(kernel.arg_names):
         if name in constants:
             signature[name], values[(position,)] = "constexpr", constants[name]
+        elif name in FLAG:
+            signature[name] = FLAG[name] if flag else "constexpr"
+            if not flag:
+                values[(position,)] = None
         elif name.endswith("_ptr"):
             partial = name.startswith("partial_") and constants.get("SPLIT") is False
             if (partial or name in ("lse_ptr", "scales_ptr")) and name not in optional:
@@ -76,6 +81,7 @@ def test_prefill(heads, dim):
     assert kernel.metadata.shared <= SHARED_LIMIT
     assert ("wgmma" in kernel.asm["ptx"]) == (config.block_h >= 64)
     assert "cp.async" in kernel.asm["ptx"], "the rows are not prefetched"
+    assert "atom." not in kernel.asm["ptx"]
 
 
 def test_prefill_reads_int64_indices_and_stores_the_lse():
@@ -92,6 +98,14 @@ def test_decode(heads, splits):
     )
     assert kernel.metadata.shared <= SHARED_LIMIT
     assert "cp.async" in kernel.asm["ptx"], "the rows are not prefetched"
+
+
+def test_both_report_what_they_mask():
+    config = decode_config(16, 128, quantised=False)
+    for kernel, split in ((device.sparse_prefill_kernel, {}), (device.sparse_decode_kernel, {"SPLIT": False})):
+        compiled = compile_for_hopper(kernel, config, flag=True, **split, **tile(config, 16, 128))
+        assert "cas.b64" in compiled.asm["ptx"]
+        assert "cp.async" in compiled.asm["ptx"], "the rows are not prefetched"
 
 
 @pytest.mark.parametrize("heads", [16, 128])
@@ -145,6 +159,28 @@ def test_hopper_kernels(heads, split, extend):
     assert "wgmma" in kernel.asm["ptx"]
     assert "cp.async.cg.shared.global [" in kernel.asm["ptx"], "the rows are not copied in 16-byte pieces"
     assert ("griddepcontrol.launch_dependents" in kernel.asm["ptx"]) == split
+    assert "atom." not in kernel.asm["ptx"]
+
+
+@pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
+@pytest.mark.parametrize(("heads", "split", "extend"), [(16, True, False), (128, False, True)])
+def test_hopper_kernels_report_what_they_mask(heads, split, extend):
+    narrow = heads <= 32
+    kernel = compile_for_hopper(
+        device_hopper_narrow.sparse_narrow_kernel if narrow else device_hopper.sparse_wide_kernel,
+        None,
+        make_source=GluonASTSource,
+        flag=True,
+        HEADS=heads,
+        BLOCK_H=16 if narrow else 64,
+        BLOCK_D=512,
+        BLOCK_K=64,
+        EXTEND=extend,
+        SPLIT=split,
+        num_warps=4 if narrow else 8,
+    )
+    assert kernel.metadata.shared <= SHARED_LIMIT
+    assert "cas.b64" in kernel.asm["ptx"]
 
 
 def test_splits_fill_the_device_and_no_more():

@@ -7,6 +7,9 @@ from triton.compiler import ASTSource
 
 TYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.int32: "i32", torch.int64: "i64"}
 
+#: What a launch gives to a kernel that reports the numbers it masks; None for each of them where it does not.
+FLAG = {"flag_memory": "*i64", "flag_counters": "*i64", "flag_call": "i32"}
+
 
 class Recorder:
     """Stands in for a kernel and keeps the arguments of each launch."""

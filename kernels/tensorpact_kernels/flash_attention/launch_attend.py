@@ -11,9 +11,19 @@ import math
 import torch
 from torch import Tensor
 
+from tensorpact._values.in_kernel import Told, kernel_flag
 from tensorpact_kernels._launching import multiprocessors, padded
 from tensorpact_kernels.flash_attention.call import Call, Keys, Rotary
 from tensorpact_kernels.flash_attention.plan import MAX_SPLITS, TileConfig, choose_splits, merge_columns, tile_config
+
+#: Checks that the portable kernel makes on what it masks, in the order of its device functions.
+CHECKS = (
+    Told("page_table", "within", "less_than"),
+    Told("cache_batch_idx", "within"),
+    Told("cache_seqlens", "at_least"),
+    Told("cache_seqlens", "at_most"),
+    Told("cache_seqlens", "at_most", plus=True),
+)
 
 LOG2_E = 1.4426950408889634
 Strides = tuple[int, int, int, int]
@@ -63,6 +73,7 @@ def attend(call: Call, config: TileConfig | None = None) -> None:
             cos,
             sin,
             rotary_base(keys, call.rotary),
+            *kernel_flag(queries.given, CHECKS),
             scale_in,
             scale_out,
             queries.longest,

@@ -9,6 +9,8 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from tensorpact._values.device_flag import tell
+
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -16,7 +18,10 @@ LN_2 = tl.constexpr(0.6931471805599453)
 TILE_FIELDS = tl.constexpr(8)
 
 # Sizes change from call to call; specialising on them would compile a kernel for each combination.
-COUNTS = ["num_q_tokens", "num_k_tokens", "num_sequences", "capacity"]
+COUNTS = ["num_q_tokens", "num_k_tokens", "num_sequences", "capacity", "flag_call"]
+
+# Places of the checks that a launch names: where boundaries start, their order, and where they end; keys come last.
+KEYS = tl.constexpr(3)
 
 
 @no_type_check
@@ -31,6 +36,22 @@ def _bounds(cu_ptr, cu_stride, segment, num_sequences, num_tokens):
     end = tl.where(segment > num_sequences, num_tokens, end)
     begin = tl.minimum(tl.maximum(begin, 0), num_tokens)
     return begin.to(tl.int32), tl.maximum(begin, tl.minimum(end, num_tokens)).to(tl.int32)
+
+
+@no_type_check
+@triton.jit
+def _report_boundary(flag_memory, flag_counters, flag_call, check, cu_ptr, cu_stride, own, num_sequences, num_tokens):
+    """Report the boundary behind a segment: the first is 0, the last the number of tokens, none is below another."""
+    place = tl.minimum(own, num_sequences)
+    before = tl.maximum(place - 1, 0)
+    value = tl.load(cu_ptr + place.to(tl.int64) * cu_stride).to(tl.int64)
+    earlier = tl.load(cu_ptr + before.to(tl.int64) * cu_stride).to(tl.int64)
+    starts = own == 0
+    ends = own > num_sequences
+    limit = tl.where(starts, 0, tl.where(ends, num_tokens, earlier))
+    if tl.where(starts | ends, value != limit, value < earlier):
+        kind = tl.where(starts, 0, tl.where(ends, 2, 1))
+        tell(flag_memory, flag_counters, flag_call, kind + check, place, value, limit)
 
 
 @no_type_check
@@ -77,12 +98,27 @@ def _tiles_above(seen, q_length, k_length, CAUSAL: tl.constexpr, BLOCK_M: tl.con
 
 
 @no_type_check
+@triton.jit
+def _store_tiles(tiles_ptr, place, q_begin, q_length, k_begin, k_length, tile, mask, BLOCK_M: tl.constexpr):
+    """Write tiles of one segment to their places."""
+    fields = tiles_ptr + place.to(tl.int64) * TILE_FIELDS
+    tl.store(fields, q_begin + tile * BLOCK_M, mask=mask)
+    tl.store(fields + 1, tl.minimum(q_length - tile * BLOCK_M, BLOCK_M), mask=mask)
+    tl.store(fields + 2, tl.zeros_like(tile) + k_begin, mask=mask)
+    tl.store(fields + 3, tl.zeros_like(tile) + k_length, mask=mask)
+    tl.store(fields + 4, tile * BLOCK_M + k_length - q_length, mask=mask)
+
+
+@no_type_check
 @triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=["cu_q_ptr", "cu_k_ptr"])
 def plan_kernel(
     cu_q_ptr,
     cu_k_ptr,
     tiles_ptr,
     count_ptr,
+    flag_memory,
+    flag_counters,
+    flag_call,
     num_q_tokens,
     num_k_tokens,
     num_sequences,
@@ -94,8 +130,19 @@ def plan_kernel(
     BLOCK_T: tl.constexpr,
     BLOCK_S: tl.constexpr,
 ):
-    """List the query tiles of one segment at their places among all tiles, those that see the most keys first."""
+    """List the query tiles of one segment at their places among all tiles, those that see the most keys first.
+
+    Boundaries that run backwards would give rows to several sequences, and more tiles than there is room for. Every
+    row then has a tile without keys, and no other.
+    """
     own = tl.program_id(0)
+    if flag_memory is not None:
+        _report_boundary(
+            flag_memory, flag_counters, flag_call, 0, cu_q_ptr, cu_q_stride, own, num_sequences, num_q_tokens
+        )  # fmt: skip
+        _report_boundary(
+            flag_memory, flag_counters, flag_call, KEYS, cu_k_ptr, cu_k_stride, own, num_sequences, num_k_tokens
+        )  # fmt: skip
     q_begin, q_end, k_begin, k_length = _lengths(
         cu_q_ptr, cu_q_stride, cu_k_ptr, cu_k_stride, own, num_sequences, num_q_tokens, num_k_tokens
     )  # fmt: skip
@@ -104,19 +151,28 @@ def plan_kernel(
     segments = num_sequences + 2
     if own == 0:
         total = 0
+        rows = tl.zeros((BLOCK_S,), dtype=tl.int64)
         for start in range(0, segments, BLOCK_S):
             other = start + tl.arange(0, BLOCK_S)
             begin, end, _, _ = _lengths(
                 cu_q_ptr, cu_q_stride, cu_k_ptr, cu_k_stride, other, num_sequences, num_q_tokens, num_k_tokens
             )  # fmt: skip
             total += tl.sum(tl.cdiv(end - begin, BLOCK_M), axis=0)
-        tl.store(count_ptr, tl.minimum(total, capacity))
+            rows += end - begin
+        if tl.sum(rows, axis=0) > num_q_tokens:
+            total = tl.cdiv(num_q_tokens, BLOCK_M)
+            for first in range(0, total, BLOCK_T):
+                tile = first + tl.arange(0, BLOCK_T)
+                length = num_q_tokens + tile * 0
+                _store_tiles(tiles_ptr, tile, tile * 0, length, tile * 0, tile * 0, tile, tile < total, BLOCK_M)
+        tl.store(count_ptr, total)
         tl.store(count_ptr + 1, 0)
     for first in range(0, own_tiles, BLOCK_T):
         tile = first + tl.arange(0, BLOCK_T)
         seen = _seen_by_tile(tile, q_length, k_length, CAUSAL, BLOCK_M)
         # Within the segment, tiles that see the same stand in order; they are the blind ones, or all.
         place = tl.where(seen == 0, tile, 0) if CAUSAL else tile
+        rows = tl.zeros((BLOCK_S,), dtype=tl.int64)
         for start in range(0, segments, BLOCK_S):
             other = start + tl.arange(0, BLOCK_S)
             begin, end, _, length = _lengths(
@@ -126,13 +182,10 @@ def plan_kernel(
             above = _tiles_above(seen[:, None], other_length, length[None, :], CAUSAL, BLOCK_M)
             level = _tiles_above(seen[:, None] - 1, other_length, length[None, :], CAUSAL, BLOCK_M) - above
             place += tl.sum(above + tl.where((other < own)[None, :], level, 0), axis=1)
-        mask = (tile < own_tiles) & (place < capacity)
-        fields = tiles_ptr + place.to(tl.int64) * TILE_FIELDS
-        tl.store(fields, q_begin + tile * BLOCK_M, mask=mask)
-        tl.store(fields + 1, tl.minimum(q_length - tile * BLOCK_M, BLOCK_M), mask=mask)
-        tl.store(fields + 2, tl.zeros_like(tile) + k_begin, mask=mask)
-        tl.store(fields + 3, tl.zeros_like(tile) + k_length, mask=mask)
-        tl.store(fields + 4, tile * BLOCK_M + k_length - q_length, mask=mask)
+            rows += end - begin
+        listed = tl.where(tl.sum(rows, axis=0) == num_q_tokens, own_tiles, 0)
+        mask = (tile < listed) & (place < capacity)
+        _store_tiles(tiles_ptr, place, q_begin, q_length, k_begin, k_length, tile, mask, BLOCK_M)
 
 
 @no_type_check

@@ -9,10 +9,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tensorpact._values.in_kernel import Told, kernel_flag
 from tensorpact_kernels._launching import on_device, padded
 
 LOG2_E = 1.4426950408889634
 TILE_FIELDS = 8
+
+#: Checks that the plan makes on the boundaries, in the order of its device function.
+CHECKS = tuple(
+    Told(name, kind) for name in ("cu_seqlens_q", "cu_seqlens_k") for kind in ("starts_at", "nondecreasing", "ends_at")
+)
 
 Path = Literal["portable", "hopper"]
 """Which kernel runs: Triton's on any device, or the one for Hopper's matrix and copy units."""
@@ -165,6 +171,7 @@ def plan_tiles(q: Tensor, k: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
         cu_seqlens_k,
         tiles,
         count,
+        *kernel_flag(q, CHECKS),
         q.shape[0],
         k.shape[0],
         segments - 2,

@@ -9,11 +9,13 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from tensorpact._values.device_flag import tell
+
 SOFTPLUS_IS_LINEAR = tl.constexpr(20.0)
 NORM_EPSILON = tl.constexpr(1e-6)
 
 # Pool sizes and per-step addresses must not compile a kernel for each combination.
-COUNTS = ["num_slots"]
+COUNTS = ["num_slots", "flag_call"]
 STEPS = ["indices_ptr", "write_pos_ptr", "force_flush_ptr"]
 
 
@@ -64,6 +66,9 @@ def kda_streamed_kernel(
     force_flush_ptr,
     scale,
     lower_bound,
+    flag_memory,
+    flag_counters,
+    flag_call,
     num_slots,
     HV,
     qkv_stride_row,
@@ -126,6 +131,13 @@ def kda_streamed_kernel(
         if force_flush_ptr is not None:
             flush = flush | (tl.load(force_flush_ptr + row * force_flush_stride) != 0)
     if not live:
+        if flag_memory is not None:
+            # A negative slot is what marks padding; of a row's programs one reports.
+            if (slot >= 0) & (hv == 0) & (part == 0):
+                beyond = slot >= num_slots
+                limit = tl.where(beyond, num_slots - 1, tl.where(written < 0, 0, L - 1))
+                value = tl.where(beyond, slot, written + slot * 0)
+                tell(flag_memory, flag_counters, flag_call, tl.where(beyond, 0, 1), row, value, limit)
         for start in tl.range(first_row, last_row, BLOCK_V):
             v = start + tl.arange(0, BLOCK_V)
             tl.store(out_ptr + v, tl.zeros((BLOCK_V,), out_ptr.dtype.element_ty), mask=v < V)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tensorpact._values.in_kernel import NO_FLAG, Flag, Told, kernel_flag
 from tensorpact_kernels._launching import Launches, multiprocessors, on_device, padded, runs_on_hopper
 
 _STAGED_MODULE = "tensorpact_kernels.replayssm.device_staged"
@@ -20,6 +21,9 @@ _STAGED_BYTES = 1 << 16
 _VECTOR_BYTES = 16
 _STRIDE_MULTIPLE = 16
 _NO_RING = (0, 0, 0, 0)
+
+#: Checks that both kernels make on what they mask, in the order of their device functions.
+CHECKS = (Told("ssm_state_indices", "less_than"), Told("write_pos", "within"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +148,23 @@ def _start(
         return
     with on_device(qkv.device):
         if torch.compiler.is_compiling():
-            _first(None, qkv, state, tensors, numbers, flags, config)
+            _first(None, qkv, state, tensors, numbers, flags, config, NO_FLAG)
             return
-        addresses, key = _key(qkv, state, tensors, flags, config)
-        if key is None or not _launches.again(key, *addresses, *numbers):
-            _first(key, qkv, state, tensors, numbers, flags, config)
+        flag = kernel_flag(qkv, CHECKS)
+        addresses, key = _key(qkv, state, tensors, flags, config, flag)
+        if key is None or not _launches.again(key, *addresses, *numbers, *flag):
+            _first(key, qkv, state, tensors, numbers, flags, config, flag)
 
 
 def _key(
-    qkv: Tensor, state: Tensor, tensors: _Tensors, flags: tuple[bool, bool, bool], config: Config | None
+    qkv: Tensor, state: Tensor, tensors: _Tensors, flags: tuple[bool, bool, bool], config: Config | None, flag: Flag
 ) -> tuple[list[int | None], Hashable]:
     """Return the addresses, and a name for all else that a kernel is compiled for; None where an address is odd."""
     pointers = 0
     addresses: list[int | None] = []
-    parts: list[Any] = [qkv.device.index, qkv.shape, state.shape, flags, config]
+    # The number of a call is compiled in as one of 32 bits while it is one.
+    width = None if flag[2] is None else flag[2] >> 31
+    parts: list[Any] = [qkv.device.index, qkv.shape, state.shape, flags, config, width]
     for tensor in tensors:
         if tensor is None:
             parts.append(None)
@@ -181,6 +188,7 @@ def _first(
     numbers: tuple[float, float],
     flags: tuple[bool, bool, bool],
     config: Config | None,
+    flag: Flag,
 ) -> None:
     slots, value_heads, value_dim, key_dim = state.shape
     _, a, b, _, _, _, d_cache, k_cache, g_cache, _, *steps = tensors
@@ -229,4 +237,4 @@ def _first(
         constants["STAGES"] = config.num_stages
         options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
     fixed = (slots, value_heads, *strides)
-    _launches.first(key, kernel, programs * parts, (*tensors, *numbers), fixed, constants, **options)
+    _launches.first(key, kernel, programs * parts, (*tensors, *numbers, *flag), fixed, constants, **options)

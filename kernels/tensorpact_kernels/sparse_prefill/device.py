@@ -9,15 +9,30 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from tensorpact._values.device_flag import tell
+
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
 SCALE_GROUP = tl.constexpr(64)
 
 # Sizes and list addresses change from step to step; specialising on them would compile a kernel for each combination.
-COUNTS = ["num_pool_rows", "num_kv_rows", "num_prefix_indices", "num_extend_indices", "num_indices", "num_splits"]
+COUNTS = [
+    "num_pool_rows",
+    "num_kv_rows",
+    "num_prefix_indices",
+    "num_extend_indices",
+    "num_indices",
+    "num_splits",
+    "flag_call",
+]
 LISTS = [f"{source}{name}_ptr" for source in ("", "prefix_", "extend_") for name in ("indices", "indptr")]
 VECTORS = ["sink_ptr", "lse_ptr"]
+
+# Places of the checks that a launch names: of a list three for its offsets, then one for its indices.
+PREFIX = tl.constexpr(0)
+EXTEND = tl.constexpr(4)
+INDEX = tl.constexpr(3)
 
 
 @no_type_check
@@ -28,6 +43,46 @@ def _span(indptr_ptr, indptr_stride, token, num_indices):
     end = tl.load(indptr_ptr + (token + 1) * indptr_stride).to(tl.int64)
     begin = tl.minimum(tl.maximum(begin, 0), num_indices)
     return begin, tl.maximum(begin, tl.minimum(end, num_indices))
+
+
+@no_type_check
+@triton.jit
+def report_span(flag_memory, flag_counters, flag_call, check, indptr_ptr, indptr_stride, token, num_indices):
+    """Report the first of the token's two offsets that is out of range, by the second's check for one out of order."""
+    begin = tl.load(indptr_ptr + token * indptr_stride).to(tl.int64)
+    end = tl.load(indptr_ptr + (token + 1) * indptr_stride).to(tl.int64)
+    first = (begin < 0) | (begin > num_indices)
+    value = tl.where(first, begin, end)
+    if first | (end < begin) | (end > num_indices):
+        # In the order of the contract: at least zero, in order, within the list.
+        unordered = (value >= 0) & (end < begin) & (begin <= num_indices)
+        limit = tl.where(value < 0, 0, tl.where(unordered, begin, num_indices))
+        kind = tl.where(value < 0, 0, tl.where(unordered, 1, 2))
+        tell(flag_memory, flag_counters, flag_call, kind + check, tl.where(first, token, token + 1), value, limit)
+
+
+@no_type_check
+@triton.jit
+def _report_index(
+    flag_memory,
+    flag_counters,
+    flag_call,
+    check,
+    indices_ptr,
+    indices_stride,
+    begin,
+    end,
+    num_rows,
+    BLOCK_K: tl.constexpr,
+):
+    """Report the first index of a list that is past the rows; there is one."""
+    keys = tl.arange(0, BLOCK_K)
+    found = end
+    for position in range(begin, end, BLOCK_K):
+        index = _indices_at(indices_ptr, indices_stride, position + keys, end)
+        found = tl.minimum(found, tl.min(tl.where(index >= num_rows, position + keys, end), axis=0))
+    value = tl.load(indices_ptr + found * indices_stride, mask=found < end, other=0).to(tl.int64)
+    tell(flag_memory, flag_counters, flag_call, check, found, value, num_rows - 1)
 
 
 @no_type_check
@@ -71,6 +126,10 @@ def _attend_rows(
     begin,
     end,
     scale_log2,
+    flag_memory,
+    flag_counters,
+    flag_call,
+    check,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -86,7 +145,11 @@ def _attend_rows(
     # Indices are carried one block ahead: a load that feeds a load in the same iteration would keep the pipeliner
     # from prefetching the rows.
     upcoming = _indices_at(indices_ptr, indices_stride, begin + keys, end)
+    if flag_memory is not None:
+        largest = upcoming
     for position in tl.range(begin, end, BLOCK_K, num_stages=STAGES):
+        if flag_memory is not None:
+            largest = tl.maximum(largest, upcoming)
         index = upcoming.to(tl.int64)
         valid = (index >= 0) & (index < num_rows)
         mask = valid[:, None]
@@ -121,6 +184,12 @@ def _attend_rows(
         else:
             acc = tl.dot(weights.to(half), tile, acc)
         row_max = new_max
+    if flag_memory is not None:
+        if tl.max(largest, axis=0) >= num_rows:
+            _report_index(
+                flag_memory, flag_counters, flag_call, check,
+                indices_ptr, indices_stride, begin, end, num_rows, BLOCK_K,
+            )  # fmt: skip
     return acc, row_max, sums
 
 
@@ -152,6 +221,9 @@ def sparse_prefill_kernel(
     sink_ptr,
     out_ptr,
     lse_ptr,
+    flag_memory,
+    flag_counters,
+    flag_call,
     scale_log2,
     num_pool_rows,
     num_kv_rows,
@@ -197,11 +269,21 @@ def sparse_prefill_kernel(
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
     sums = _no_sums(BLOCK_H, BLOCK_K)
+    if flag_memory is not None:
+        report_span(
+            flag_memory, flag_counters, flag_call, PREFIX,
+            prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices,
+        )  # fmt: skip
+        report_span(
+            flag_memory, flag_counters, flag_call, EXTEND,
+            extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices,
+        )  # fmt: skip
     begin, end = _span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
     acc, row_max, sums = _attend_rows(
         q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, None, 0, 0,
         prefix_indices_ptr, prefix_indices_stride, begin, end, scale_log2,
+        flag_memory, flag_counters, flag_call, PREFIX + INDEX,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
     begin, end = _span(extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices)
@@ -209,6 +291,7 @@ def sparse_prefill_kernel(
         q, acc, row_max, sums,
         kv_ptr, kv_stride_row, kv_stride_dim, num_kv_rows, None, 0, 0,
         extend_indices_ptr, extend_indices_stride, begin, end, scale_log2,
+        flag_memory, flag_counters, flag_call, EXTEND + INDEX,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
 
@@ -234,6 +317,9 @@ def sparse_decode_kernel(
     partial_acc_ptr,
     partial_max_ptr,
     partial_sum_ptr,
+    flag_memory,
+    flag_counters,
+    flag_call,
     scale_log2,
     num_pool_rows,
     num_indices,
@@ -273,6 +359,10 @@ def sparse_decode_kernel(
     head_offsets = heads.to(tl.int64)[:, None]
     dim_offsets = dims.to(tl.int64)[None, :]
 
+    if flag_memory is not None:
+        report_span(
+            flag_memory, flag_counters, flag_call, PREFIX, indptr_ptr, indptr_stride, token, num_indices
+        )  # fmt: skip
     begin, end = _span(indptr_ptr, indptr_stride, token, num_indices)
     if SPLIT:
         share = tl.cdiv(tl.cdiv(end - begin, num_splits), BLOCK_K) * BLOCK_K
@@ -287,6 +377,7 @@ def sparse_decode_kernel(
         q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, scales_ptr, scales_stride_row, scales_stride_group,
         indices_ptr, indices_stride, begin, end, scale_log2,
+        flag_memory, flag_counters, flag_call, PREFIX + INDEX,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
 

@@ -16,13 +16,20 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents
 
+from tensorpact._values.device_flag import tell
 from tensorpact_kernels._gluon import barrier, copy_to_shared
+from tensorpact_kernels.sparse_prefill.device import report_span
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
+# Places of the checks that a launch names, as the portable kernels have them.
+PREFIX = gl.constexpr(0)
+PREFIX_INDEX = gl.constexpr(3)
+EXTEND_LIST = gl.constexpr(4)
+EXTEND_INDEX = gl.constexpr(7)
 
-COUNTS = ["num_pool_rows", "num_kv_rows", "num_prefix_indices", "num_extend_indices", "num_splits"]
+COUNTS = ["num_pool_rows", "num_kv_rows", "num_prefix_indices", "num_extend_indices", "num_splits", "flag_call"]
 LISTS = ["prefix_indices_ptr", "prefix_indptr_ptr", "extend_indices_ptr", "extend_indptr_ptr", "sink_ptr", "lse_ptr"]
 
 
@@ -81,6 +88,75 @@ def indices_of(step, prefix_tiles, prefix, extend, BLOCK_K: gl.constexpr, LAYOUT
 
 @no_type_check
 @gluon.jit
+def _excess(source, step, keys, BLOCK_K: gl.constexpr):
+    indices_ptr, stride, begin, end, num_rows = source
+    position = begin + step * BLOCK_K + keys
+    index = gl.load(indices_ptr + position * stride, mask=position < end, other=-1).to(gl.int64)
+    return gl.where(index < 0, -1, index - num_rows)
+
+
+@no_type_check
+@gluon.jit
+def excess_of(step, prefix_tiles, prefix, extend, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr):
+    """Return how far the row indices of one tile are past the rows, below zero for every one that is not."""
+    keys = gl.arange(0, BLOCK_K, layout=LAYOUT)
+    if step < prefix_tiles:
+        excess = _excess(prefix, step, keys, BLOCK_K)
+    else:
+        excess = _excess(extend, step - prefix_tiles, keys, BLOCK_K)
+    return excess
+
+
+@no_type_check
+@gluon.jit
+def _report_index(flag_memory, flag_counters, flag_call, check, source, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr):
+    """Report the first index of a list that is past the rows, where there is one."""
+    indices_ptr, stride, begin, end, num_rows = source
+    keys = gl.arange(0, BLOCK_K, layout=LAYOUT)
+    found = end
+    for step in range(tiles_of(begin, end, BLOCK_K)):
+        position = begin + step * BLOCK_K + keys
+        index = gl.load(indices_ptr + position * stride, mask=position < end, other=-1)
+        found = gl.minimum(found, gl.min(gl.where(index >= num_rows, position, end), axis=0))
+    if found < end:
+        value = gl.load(indices_ptr + found * stride).to(gl.int64)
+        tell(flag_memory, flag_counters, flag_call, check, found, value, num_rows - 1)
+
+
+@no_type_check
+@gluon.jit
+def report_indices(
+    flag_memory,
+    flag_counters,
+    flag_call,
+    excess,
+    prefix,
+    extend,
+    EXTEND: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    LAYOUT: gl.constexpr,
+):
+    """Report the first index past the rows of each list, if a program has met one.
+
+    Args:
+        flag_memory: The mailbox.
+        flag_counters: Its counters.
+        flag_call: Number of the call.
+        excess: The largest that ``excess_of`` gave, by key.
+        prefix: List of rows in the pool.
+        extend: List of new rows.
+        EXTEND: Whether there is the second list.
+        BLOCK_K: Keys of a step.
+        LAYOUT: Layout of the keys.
+    """
+    if gl.max(excess, axis=0) >= 0:
+        _report_index(flag_memory, flag_counters, flag_call, PREFIX_INDEX, prefix, BLOCK_K, LAYOUT)
+        if EXTEND:
+            _report_index(flag_memory, flag_counters, flag_call, EXTEND_INDEX, extend, BLOCK_K, LAYOUT)
+
+
+@no_type_check
+@gluon.jit
 def _gather_rows(tile, rows_ptr, stride, index, LAYOUT: gl.constexpr):
     dims = gl.arange(0, tile.shape[1], layout=gl.SliceLayout(0, LAYOUT))
     pointers = gl.expand_dims(rows_ptr + index * stride, 1) + gl.expand_dims(dims, 0)
@@ -132,6 +208,9 @@ def sparse_wide_kernel(
     partial_acc_ptr,
     partial_max_ptr,
     partial_sum_ptr,
+    flag_memory,
+    flag_counters,
+    flag_call,
     scale_log2,
     num_pool_rows,
     num_kv_rows,
@@ -184,6 +263,16 @@ def sparse_wide_kernel(
     q_pointers = gl.expand_dims(q_rows, 1) + gl.expand_dims(copy_dims, 0)
     copy_to_shared(q_tile, q_pointers, mask=gl.expand_dims(copy_heads < HEADS, 1))
 
+    if flag_memory is not None:
+        report_span(
+            flag_memory, flag_counters, flag_call, PREFIX,
+            prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices,
+        )  # fmt: skip
+        if EXTEND:
+            report_span(
+                flag_memory, flag_counters, flag_call, EXTEND_LIST,
+                extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices,
+            )  # fmt: skip
     prefix_begin, prefix_end = span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
     extend_begin, extend_end = prefix_end, prefix_end
     if EXTEND:
@@ -204,7 +293,11 @@ def sparse_wide_kernel(
     sums = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
     empty_scores = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
     values = gl.full([BLOCK_H, BLOCK_D], 0.0, gl.float32, OUTPUT)
+    if flag_memory is not None:
+        excess = gl.full([BLOCK_K], -1, gl.int64, SCORE_KEY)
     for step in range(first, last):
+        if flag_memory is not None:
+            excess = gl.maximum(excess, excess_of(step, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY))
         tile = kv_tiles.index((step - first) % 2)
         async_copy.wait_group(0)
         fence_async_shared()
@@ -229,6 +322,10 @@ def sparse_wide_kernel(
         pending = warpgroup_mma(weights_tile, tile, values, is_async=True)
         values = warpgroup_mma_wait(0, deps=(pending,))
     async_copy.wait_group(0)
+    if flag_memory is not None:
+        report_indices(
+            flag_memory, flag_counters, flag_call, excess, prefix, extend, EXTEND, BLOCK_K, SCORE_KEY
+        )  # fmt: skip
 
     row_sum = gl.sum(sums, axis=1)
     heads = first_head + gl.arange(0, BLOCK_H, layout=ROW)

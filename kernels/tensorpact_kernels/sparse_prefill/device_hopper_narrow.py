@@ -16,12 +16,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from tensorpact_kernels._gluon import barrier, copy_to_shared
+from tensorpact_kernels.sparse_prefill.device import report_span
 from tensorpact_kernels.sparse_prefill.device_hopper import (
     COUNTS,
+    EXTEND_LIST,
     LISTS,
     LOWEST,
+    PREFIX,
+    excess_of,
     gather,
     indices_of,
+    report_indices,
     share_of,
     span,
     tiles_of,
@@ -45,6 +50,9 @@ def sparse_narrow_kernel(
     partial_acc_ptr,
     partial_max_ptr,
     partial_sum_ptr,
+    flag_memory,
+    flag_counters,
+    flag_call,
     scale_log2,
     num_pool_rows,
     num_kv_rows,
@@ -89,6 +97,16 @@ def sparse_narrow_kernel(
     tile = gl.allocate_shared_memory(dtype, [BLOCK_K, BLOCK_D], WIDE)
     weights_tile = gl.allocate_shared_memory(dtype, [BLOCK_K, BLOCK_H], NARROW)
 
+    if flag_memory is not None:
+        report_span(
+            flag_memory, flag_counters, flag_call, PREFIX,
+            prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices,
+        )  # fmt: skip
+        if EXTEND:
+            report_span(
+                flag_memory, flag_counters, flag_call, EXTEND_LIST,
+                extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices,
+            )  # fmt: skip
     prefix_begin, prefix_end = span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
     extend_begin, extend_end = prefix_end, prefix_end
     if EXTEND:
@@ -116,7 +134,11 @@ def sparse_narrow_kernel(
     empty_scores = gl.full([BLOCK_K, BLOCK_H], 0.0, gl.float32, SCORES)
     values = gl.full([BLOCK_D, BLOCK_H], 0.0, gl.float32, SCORES)
     # One tile in shared memory, so that two programs share a multiprocessor: one copies while the other multiplies.
+    if flag_memory is not None:
+        excess = gl.full([BLOCK_K], -1, gl.int64, SCORE_KEY)
     for step in range(first, last):
+        if flag_memory is not None:
+            excess = gl.maximum(excess, excess_of(step, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY))
         async_copy.wait_group(0)
         fence_async_shared()
         barrier()
@@ -141,6 +163,11 @@ def sparse_narrow_kernel(
         gather(tile, step + 1, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
         index = indices_of(step + 2, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     async_copy.wait_group(0)
+
+    if flag_memory is not None:
+        report_indices(
+            flag_memory, flag_counters, flag_call, excess, prefix, extend, EXTEND, BLOCK_K, SCORE_KEY
+        )  # fmt: skip
 
     row_sum = gl.sum(sums, axis=0)
     heads = first_head + gl.arange(0, BLOCK_H, layout=HEAD)

@@ -13,9 +13,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tensorpact._values.in_kernel import Told, kernel_flag
 from tensorpact_kernels._launching import multiprocessors, on_device, padded
 from tensorpact_kernels.sparse_prefill import launch_hopper
 from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, partials
+
+#: Checks that the kernels make on what they mask, in the order of their device functions.
+_OFFSETS = ("at_least", "nondecreasing", "at_most")
+PREFILL_CHECKS = (
+    *(Told("kv_indptr_prefix", kind) for kind in _OFFSETS),
+    Told("kv_indices_prefix", "less_than"),
+    *(Told("kv_indptr_extend", kind) for kind in _OFFSETS),
+    Told("kv_indices_extend", "less_than"),
+)
+DECODE_CHECKS = (*(Told("kv_indptr", kind) for kind in _OFFSETS), Told("kv_indices", "within"))
 
 LOG2_E = 1.4426950408889634
 
@@ -107,9 +118,12 @@ def sparse_prefill_triton(
     if not tokens * heads:
         return out if lse is None else (out, lse)
     with on_device(q.device):
-        if _takes_hopper(path, config, q, unified_kv, kv):
+        entries = max(kv_indices_prefix.shape[0], kv_indices_extend.shape[0])
+        if _takes_hopper(path, config, entries, q, unified_kv, kv):
             prefix, extend = (kv_indices_prefix, kv_indptr_prefix), (kv_indices_extend, kv_indptr_extend)
-            launch_hopper.attend(q, unified_kv, prefix, kv, extend, attn_sink, softmax_scale, out, lse, splits=1)
+            launch_hopper.attend(
+                q, unified_kv, prefix, kv, extend, attn_sink, softmax_scale, out, lse, 1, kernel_flag(q, PREFILL_CHECKS)
+            )
         else:
             tile = config or prefill_config(heads, dim)
             device.sparse_prefill_kernel[(tokens * math.ceil(heads / tile.block_h),)](
@@ -123,6 +137,7 @@ def sparse_prefill_triton(
                 attn_sink,
                 out,
                 lse,
+                *kernel_flag(q, PREFILL_CHECKS),
                 float(softmax_scale) * LOG2_E,
                 unified_kv.shape[0],
                 kv.shape[0],
@@ -188,9 +203,10 @@ def sparse_decode_triton(
     if not tokens * heads:
         return out if lse is None else (out, lse)
     with on_device(q.device):
-        if kv_scales is None and _takes_hopper(path, config, q, unified_kv):
+        if kv_scales is None and _takes_hopper(path, config, kv_indices.shape[0], q, unified_kv):
             lists = kv_indices, kv_indptr
-            launch_hopper.attend(q, unified_kv, lists, None, None, attn_sink, softmax_scale, out, lse, kv_splits)
+            flag = kernel_flag(q, DECODE_CHECKS)
+            launch_hopper.attend(q, unified_kv, lists, None, None, attn_sink, softmax_scale, out, lse, kv_splits, flag)
             return out if lse is None else (out, lse)
         tile = config or decode_config(heads, dim, quantised=kv_scales is not None)
         blocks = tokens * math.ceil(heads / tile.block_h)
@@ -207,6 +223,7 @@ def sparse_decode_triton(
             out,
             lse,
             *partial,
+            *kernel_flag(q, DECODE_CHECKS),
             float(softmax_scale) * LOG2_E,
             unified_kv.shape[0],
             kv_indices.shape[0],
@@ -238,7 +255,7 @@ def _wide_config(columns: int) -> TileConfig:
     return TileConfig(16, 32 if columns == 1024 else 16, 8, 2 if columns <= 2048 else 1)
 
 
-def _takes_hopper(path: Path | None, config: TileConfig | None, q: Tensor, *rows: Tensor) -> bool:
+def _takes_hopper(path: Path | None, config: TileConfig | None, entries: int, q: Tensor, *rows: Tensor) -> bool:
     if path is None:
-        return config is None and launch_hopper.applies(q, *rows)
+        return config is None and launch_hopper.applies(q, *rows, entries=entries)
     return path == "hopper"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tensorpact._values.in_kernel import NO_FLAG, Flag
 from tensorpact_kernels._launching import multiprocessors, runs_on_hopper
 from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, partials
 
@@ -23,9 +24,10 @@ NARROW_REGISTERS = 168
 _LOG2_E = 1.4426950408889634
 _VECTOR_BYTES = 16
 _STRIDE_MULTIPLE = 16
+_MOST_ENTRIES = 1 << 31
 
 
-def applies(q: Tensor, *rows: Tensor) -> bool:
+def applies(q: Tensor, *rows: Tensor, entries: int = 0) -> bool:
     """Whether the Hopper kernels can run on these queries and rows.
 
     They copy rows in 16-byte pieces, and torch.compile cannot trace a Gluon kernel.
@@ -33,11 +35,13 @@ def applies(q: Tensor, *rows: Tensor) -> bool:
     Args:
         q: Queries.
         rows: Pools of rows; key and value at once.
+        entries: Length of the longest index list, in which a kernel counts its steps with 32 bits.
     """
     return (
         q.is_cuda
         and q.dtype in (torch.bfloat16, torch.float16)
         and q.shape[2] == HEAD_DIM
+        and entries < _MOST_ENTRIES
         and not torch.compiler.is_compiling()
         and runs_on_hopper("tensorpact_kernels.sparse_prefill.device_hopper_narrow", q.device.index)
         and all(_copies_in_vectors(tensor, q.dtype) for tensor in (q, *rows))
@@ -55,6 +59,7 @@ def attend(
     out: Tensor,
     lse: Tensor | None,
     splits: int | None,
+    flag: Flag = NO_FLAG,
 ) -> None:
     """Launch the kernel for this number of heads, and the combine kernel after a split one.
 
@@ -69,6 +74,7 @@ def attend(
         out: Result, written.
         lse: Natural log of the denominator, written where given.
         splits: Programs that share a token's rows; None chooses.
+        flag: What the kernel reports with.
     """
     tokens, heads, dim = q.shape
     # Two narrow programs a token still beat a wide one with half of its heads missing.
@@ -91,6 +97,7 @@ def attend(
         out,
         lse,
         *partial,
+        *flag,
         float(softmax_scale) * _LOG2_E,
         pool.shape[0],
         new_rows.shape[0],

@@ -20,6 +20,7 @@ class ValueReport:
         skipped: Reason to number of calls in which a check of device memory was left out.
         dropped: Violations that found no room in the mailbox.
         pending: Violations that are known and not raised yet.
+        in_kernel: Launches that were told to report what they mask, or captured into a graph.
     """
 
     sync: int
@@ -27,6 +28,7 @@ class ValueReport:
     skipped: Mapping[str, int]
     dropped: int
     pending: int
+    in_kernel: int = 0
 
 
 def did(what: str) -> None:

@@ -131,7 +131,7 @@ def _first_repeat(address, code, end, stride, padding, sentinel, part, parts):
 
 @no_type_check
 @triton.jit
-def _tell(memory, counters, call, key, value, limit, runs, RING: tl.constexpr):
+def write_record(memory, counters, call, key, value, limit, runs, RING: tl.constexpr):
     """Write the first violation of a launch where there is room, else count it."""
     ticket = tl.load(counters, volatile=True)
     state = 0
@@ -240,7 +240,7 @@ def check_values_kernel(memory, counters, table, counter, RING: tl.constexpr, BL
             value = tl.max(tl.where(places == start, values, LOWEST), axis=0)
             limit = tl.max(tl.where(places == start, limits, LOWEST), axis=0)
         if again == 1:
-            _tell(memory, counters, tl.load(header), key, value, limit, tl.atomic_add(slot + 2, 0), RING)
+            write_record(memory, counters, tl.load(header), key, value, limit, tl.atomic_add(slot + 2, 0), RING)
             again = 2
         else:
             again = 2

@@ -1,6 +1,6 @@
 """The last test of a guard with clauses on values: what is at hand is looked at, the rest as the mode says."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tensorpact._clause import Rule, lambda_parameters
 
-from . import counts, launching, modes, pending
+from . import counts, in_kernel, launching, modes, pending
 from .clauses import Values
 from .judging import is_capturing, looked_at, scope_of
 from .rows import first_breaches
@@ -62,6 +62,8 @@ class Gate:
         self._count = len(parameters)
         self._scalars = tuple(i for i, n in enumerate(parameters) if terms.parameters[n].tensor is None)
         self._ready: Ready | None = None
+        self._source = in_kernel.Source(self.clauses, terms)
+        self._facts: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
 
     def __call__(self, known: Any, *given: Any) -> bool:
         """Whether the numbers at hand hold; what is in device memory is read, or a kernel is started.
@@ -71,6 +73,14 @@ class Gate:
             *given: What ``names`` lists.
         """
         mode = modes.current
+        if mode < modes.IN_KERNEL:
+            return self._judged(mode, known, given)
+        if pending.waiting() or not self._judged(mode & modes.MODES, known, given):
+            return False
+        in_kernel.offer(self._source, self._facts_of(known, given), given[: self._count])
+        return True
+
+    def _judged(self, mode: int, known: Any, given: tuple[Any, ...]) -> bool:
         if mode == modes.ASYNC:
             if pending.waiting():
                 return False
@@ -94,11 +104,16 @@ class Gate:
         return self._look(scope, runner(scope, self.names[self._count :]), known, given)
 
     def after(self, call: "Call") -> None:
-        """Start the kernel for a call that the diagnosis has found right.
+        """Start the kernel for a call that the diagnosis has found right, and let its own launches report.
 
         Args:
             call: The call, its lets derived.
         """
+        if modes.current >= modes.IN_KERNEL:
+            arguments = {n: call.values[n] for n in self.terms.parameters}
+            in_kernel.offer(self._source, pending.facts_of(arguments), arguments.values())
+        if modes.current & modes.MODES != modes.ASYNC:
+            return
         scope = scope_of(call)
         found = self._statements(scope, runner(scope, self.names[self._count :]))
         self._start([s for s in found if not is_at_hand(s[1].row, s[1].clause.reads)], scope)
@@ -120,9 +135,10 @@ class Gate:
             near += 1
             if looked_at(statement.row, statement.clause.reads) is not None:
                 return False
-        if not elsewhere or modes.current == modes.OFF:
+        mode = modes.current & modes.MODES
+        if not elsewhere or mode == modes.OFF:
             return True
-        if modes.current == modes.SYNC:
+        if mode == modes.SYNC:
             return _holds_now([s for _, s in elsewhere])
         self._start(elsewhere, scope, None if near else known, given)
         return True
@@ -162,6 +178,17 @@ class Gate:
         pending.launch(pending.box_of(device), table, addresses, checked, launching.start)
         if known is not None and not capturing:
             self._remember(known, given, table, checked)
+
+    def _facts_of(self, known: Any, given: tuple[Any, ...]) -> Mapping[str, Any]:
+        """What a late error needs of the arguments; the same object for a signature that is remembered."""
+        scalars = tuple([given[i] for i in self._scalars])
+        kept = self._facts
+        if kept is not None and known is not None and kept[0] is known and kept[1] == scalars:
+            return kept[2]
+        facts = pending.facts_of(dict(zip(self.names[: self._count], given, strict=False)))
+        if known is not None and all(type(s) in _PLAIN for s in scalars):
+            self._facts = (known, scalars, facts)
+        return facts
 
     def _remember(self, known: Any, given: tuple[Any, ...], table: Table, checked: pending.Checked) -> None:
         scalars = tuple([given[i] for i in self._scalars])

@@ -83,7 +83,7 @@ def looked_at(row: Row, reads: tuple[str, ...]) -> Breach | None:
 
 def may_wait() -> bool:
     """Whether device memory may be read now."""
-    return modes.current == modes.SYNC and not is_capturing()
+    return modes.current & modes.MODES == modes.SYNC and not is_capturing()
 
 
 def is_capturing() -> bool:

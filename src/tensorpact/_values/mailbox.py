@@ -21,7 +21,9 @@ HEAD, RECORD, HEADER = 16, 8, 8
 #: Longest table; calls in flight; words for captured tables, and how many these may be.
 MOST_ROWS, SLOTS, CAPTURED_WORDS, CAPTURED = 32, 256, 1 << 20, 4096
 _SLOT = HEADER + MOST_ROWS * WORDS
-_COUNTERS = 2
+#: Words of the counters that say which calls have told of a number in their own kernel: plain ones, then captured ones.
+TOLD = 1024
+_COUNTERS = 2 + TOLD
 #: What a kernel has in the place of nothing found.
 NONE = 1 << 62
 _TAGS = 65535
@@ -63,7 +65,8 @@ class Mailbox:
         self.memory: Tensor = torch.zeros(size, dtype=torch.int64, pin_memory=device.type != "cpu")
         #: The same for the host: a plain load and a plain store each.
         self.words: Any = memoryview((ctypes.c_int64 * size).from_address(self.memory.data_ptr())).cast("B").cast("q")
-        #: Tickets given and records dropped; then for each table what was found, programs done, and runs.
+        #: Tickets given and records dropped; what kernels have told of themselves; then for each table what was found,
+        #: programs done, and runs.
         self.counters: Tensor = torch.zeros(_COUNTERS + 4 * (slots + CAPTURED), dtype=torch.int64, device=device)
         self.counters[_COUNTERS::4].fill_(NONE)
         #: Records read; where the next one begins, and the mark that it bears.

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from tensorpact._changes import Outline
+from tensorpact._clause import Rule
 
 from . import counts, modes
 from .clauses import Check, Values
 from .judging import broken, scope_of
-from .mailbox import Mailbox, Record
+from .mailbox import CAPTURED, Mailbox, Record
 from .rows import FINITE, Breach, Row, as_float
-from .statements import Statement
+from .statements import Absent, Run, Statement, runner
 from .table import Table
 
 if TYPE_CHECKING:
@@ -61,16 +62,18 @@ class Checked:
     Attributes:
         terms: The contract laid on the signature.
         facts: Argument by name: tensors without their memory.
-        looked: The checks, in the order of the table.
+        looked: The checks, in the order of the table; those that a kernel of the call itself may mean, in its order.
         captured: Whether the launch is part of a graph.
         stack: Where the call was made, where that was asked for.
+        in_kernel: Whether the launch is that of the call's own kernel.
     """
 
     terms: "Terms"
     facts: Mapping[str, Any]
-    looked: tuple[Looked, ...]
+    looked: "tuple[Looked | tuple[Looked, ...], ...]"
     captured: bool = False
     stack: traceback.StackSummary | None = None
+    in_kernel: bool = False
 
 
 def facts_of(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,15 +131,34 @@ def launch(box: Mailbox, table: Table, addresses: list[int], checked: Checked, s
     for (at, _), address in zip(table.pointers, addresses, strict=True):
         words[at] = address
     box.write(place, call, words)
-    if checked.captured:
-        _captured[call] = checked
-    else:
-        _calls[call] = checked
-        if len(_calls) > _REMEMBERED:
-            with _lock:
-                _calls.popitem(last=False)
+    _remember(call, checked)
     start(box, place, counter, table.count, table.parts)
     counts.did("launched")
+
+
+def register(checked: Checked) -> int | None:
+    """Number of a call whose own kernel reports; None where no more can be captured.
+
+    Args:
+        checked: What a late error tells.
+    """
+    if checked.captured and len(_captured) >= CAPTURED:
+        counts.skip("no room for captured checks")
+        return None
+    call = next(_numbers)
+    _remember(call, checked)
+    counts.did("in_kernel")
+    return call
+
+
+def _remember(call: int, checked: Checked) -> None:
+    if checked.captured:
+        _captured[call] = checked
+        return
+    _calls[call] = checked
+    if len(_calls) > _REMEMBERED:
+        with _lock:
+            _calls.popitem(last=False)
 
 
 def stack_here() -> traceback.StackSummary | None:
@@ -163,14 +185,16 @@ def waiting() -> bool:
 
 def take() -> "ContractViolation | None":
     """The next violation as the error to raise, or None."""
-    if not waiting():
-        return None
-    _collect()
-    try:
-        record = _queue.popleft()
-    except IndexError:
-        return None
-    return _error_of(record)
+    while waiting():
+        _collect()
+        try:
+            record = _queue.popleft()
+        except IndexError:
+            return None
+        error = _error_of(record)
+        if error is not None:
+            return error
+    return None
 
 
 def _collect() -> None:
@@ -201,7 +225,8 @@ def wait() -> None:
             torch.cuda.synchronize(box.device)
 
 
-def _error_of(record: Record) -> "ContractViolation":
+def _error_of(record: Record) -> "ContractViolation | None":
+    """What a record says; None where the contract of the call says nothing of such a number."""
     from tensorpact._call import Call
     from tensorpact._diagnosis import make_error
     from tensorpact._errors import ContractValueError
@@ -216,28 +241,55 @@ def _error_of(record: Record) -> "ContractViolation":
         )
         error.call_number = record.call
         return error
-    looked = checked.looked[record.row]
     values = {n: v.stand_in() if isinstance(v, Outline) else v for n, v in checked.facts.items()}
     call = Call(*expand_call(checked.terms, values))
     run_lets(call)
+    scope = scope_of(call)
+    looked = _meant(checked, record, scope)
+    if looked is None:
+        return None
     value = as_float(record.value, values[looked.name]) if looked.kind == FINITE else record.value
     statement = Statement(looked.clause, looked.name, looked.check, Row(looked.kind, []))
-    verdict = broken(statement, Breach(record.place, value, record.limit), scope_of(call))
+    verdict = broken(statement, Breach(record.place, value, record.limit), scope)
     error = make_error(call, Violation(verdict, looked.step.clause.error, looked.step))
     error.call_number = record.call
     _annotate(error, record, checked)
     return error
 
 
+def _meant(checked: Checked, record: Record, scope: Mapping[str, Any]) -> Looked | None:
+    """The check that a record is of: of those that a kernel may mean the first that applies to the call."""
+    looked = checked.looked[record.row]
+    if isinstance(looked, Looked):
+        return looked
+    for candidate in looked:
+        clause, step = candidate.clause, candidate.step
+        around = step.clause.when if step.clause is not clause else None
+        is_padding = record.value == clause.padding or (clause.padding == "negative" and record.value < 0)
+        if not is_padding and _applies((around, clause.when), runner(scope, checked.terms.dims)):
+            return candidate
+    return None
+
+
+def _applies(conditions: "tuple[Rule | None, ...]", run: Run) -> bool:
+    try:
+        return all(run(rule) for rule in conditions if rule is not None)
+    except Absent:
+        return False
+
+
 def _annotate(error: "ContractViolation", record: Record, checked: Checked) -> None:
     """Say which call it was."""
-    if checked.captured:
+    if checked.in_kernel:
+        which = f"captured as call {record.call}" if checked.captured else f"of call {record.call}"
+        lines = [f"found in the kernel {which}, which took it for padding"]
+    elif checked.captured:
         lines = [f"found by the asynchronous check in run {record.run} of the launch captured as call {record.call}"]
     else:
         lines = [f"found by the asynchronous check of call {record.call}, which was let through"]
     if checked.stack is not None:
         lines += ["that call was made here:", "".join(checked.stack.format()).rstrip()]
-    elif not checked.captured:
+    elif not checked.captured and not checked.in_kernel:
         lines.append('tensorpact.value_checks("async", stacks=True) keeps its stack, "sync" raises in the call itself')
     error.add_note("\n".join(lines))
 

@@ -1,0 +1,48 @@
+"""Device function by which a kernel reports a number that it masks; ``in_kernel.kernel_flag`` says what it is given."""
+
+# Triton has no stubs, and pyright sees the parameters of a device function as untyped.
+# pyright: reportMissingTypeStubs=false, reportMissingParameterType=false, reportUnknownParameterType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from .device import PLACES, write_record
+
+RING = tl.constexpr(64)
+#: Counters in front of the words that say who has told, and half as many of these as there are.
+FIRST = tl.constexpr(2)
+HALF = tl.constexpr(512)
+
+
+@no_type_check
+@triton.jit
+def tell(memory, counters, call, check, place, value, limit):
+    """Write a number that breaks a check into the mailbox, unless its call has told of one already.
+
+    A captured call tells again when the host has read what it told before. Everything is a scalar.
+
+    Args:
+        memory: The mailbox.
+        counters: Its counters.
+        call: Number of the call, below zero in a graph.
+        check: Place of the check among those that the launch named.
+        place: Place of the number in its tensor, counted along all axes.
+        value: The number.
+        limit: The largest or smallest one that would have been right.
+    """
+    captured = call < 0
+    number = tl.where(captured, -call, call).to(tl.int64)
+    word = counters + FIRST + tl.where(captured, HALF, 0) + number % HALF
+    seen = tl.load(word, volatile=True)
+    fresh = tl.where(captured, seen <= tl.load(memory, volatile=True), seen != number)
+    if fresh:
+        # The next record at the earliest.
+        mark = tl.where(captured, tl.load(counters, volatile=True) + 1, number)
+        if tl.atomic_cas(word, seen, mark) == seen:
+            # Constants become numbers of 64 bits by being added to one.
+            wide = number * 0
+            key = ((wide + check) << PLACES) + place
+            write_record(memory, counters, number, key, wide + value, wide + limit, wide, RING)

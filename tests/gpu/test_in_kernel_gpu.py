@@ -1,0 +1,212 @@
+"""Kernels that report what they mask, on a GPU: what is told, in calls and in replays, and that nobody waits."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+import hostile
+
+import tensorpact
+from tensorpact import ContractViolation
+from tensorpact._values import counts, pending
+from tensorpact_contracts import packed_attention, replayssm, sparse_prefill
+from tensorpact_kernels import (
+    flash_attn_with_kvcache,
+    fused_infer_attention_varlen,
+    fused_recurrent_kda_packed_decode,
+    fused_recurrent_kda_replayssm_decode,
+    sparse_attn_v4_paged_decode,
+    sparse_attn_v4_paged_prefill,
+)
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
+]
+SPARSE = {"softmax_scale": 0.3}
+KDA = {"scale": 0.4, "use_qk_l2norm_in_kernel": True}
+
+
+def prefill(device):
+    return sparse_attn_v4_paged_prefill, hostile.sparse_prefill(device).arguments | SPARSE
+
+
+def decode(device):
+    return sparse_attn_v4_paged_decode, hostile.sparse_decode(device).arguments | SPARSE
+
+
+def wide_prefill(device):
+    scenario = hostile.sparse_prefill(device, heads=64, dim=512, dtype=torch.bfloat16)
+    return sparse_attn_v4_paged_prefill, scenario.arguments | SPARSE
+
+
+def narrow_decode(device):
+    scenario = hostile.sparse_decode(device, heads=16, dim=512, dtype=torch.bfloat16, index=torch.int64)
+    return sparse_attn_v4_paged_decode, scenario.arguments | SPARSE
+
+
+def replay(device):
+    return fused_recurrent_kda_replayssm_decode, hostile.kda(device).arguments | KDA
+
+
+def staged_replay(device):
+    return fused_recurrent_kda_replayssm_decode, hostile.kda(device, key_dim=64, value_dim=64).arguments | KDA
+
+
+def state(device):
+    return fused_recurrent_kda_packed_decode, hostile.kda(device, ring=0).arguments | KDA
+
+
+def packed(device):
+    return fused_infer_attention_varlen, hostile.packed(device).arguments
+
+
+def packed_in_pieces(device):
+    return fused_infer_attention_varlen, hostile.packed(device, dims=(64, 64), dtype=torch.bfloat16).arguments
+
+
+CASES = {
+    "prefix-index": (prefill, "kv_indices_prefix", 11, 23, sparse_prefill.INDEX_RANGE, "[11] is 23"),
+    "extend-index": (prefill, "kv_indices_extend", 4, 2**31 - 1, sparse_prefill.INDEX_RANGE, "[4] is 2147483647"),
+    "prefix-offset": (prefill, "kv_indptr_prefix", 3, 5, sparse_prefill.INDPTR_VALUES, "[3] is 5"),
+    "extend-offset": (prefill, "kv_indptr_extend", 0, -1, sparse_prefill.INDPTR_VALUES, "[0] is -1"),
+    "index": (decode, "kv_indices", 40, 500, sparse_prefill.DECODE_INDEX_RANGE, "[40] is 500"),
+    "offset": (decode, "kv_indptr", 5, 61, sparse_prefill.INDPTR_VALUES, "[5] is 61"),
+    "wide-extend-index": (wide_prefill, "kv_indices_extend", 4, 9, sparse_prefill.INDEX_RANGE, "[4] is 9"),
+    "wide-extend-offset": (wide_prefill, "kv_indptr_extend", 5, 99, sparse_prefill.INDPTR_VALUES, "[5] is 99"),
+    "narrow-index": (
+        narrow_decode,
+        "kv_indices",
+        40,
+        2**40,
+        sparse_prefill.DECODE_INDEX_RANGE,
+        "[40] is 1099511627776",
+    ),
+    "narrow-offset": (narrow_decode, "kv_indptr", 2, -9, sparse_prefill.INDPTR_VALUES, "[2] is -9"),
+    "slot": (replay, "ssm_state_indices", 4, 13, replayssm.SLOT_RANGE, "[4]` is 13"),
+    "cursor": (replay, "write_pos", 3, -1, replayssm.WRITE_POS_RANGE, "[3]` is -1"),
+    "staged-slot": (staged_replay, "ssm_state_indices", 4, 13, replayssm.SLOT_RANGE, "[4]` is 13"),
+    "staged-cursor": (staged_replay, "write_pos", 3, 4, replayssm.WRITE_POS_RANGE, "[3]` is 4"),
+    "state-slot": (state, "ssm_state_indices", 0, 10**6, replayssm.SLOT_RANGE, "[0]` is 1000000"),
+    "start": (packed, "cu_seqlens_q", 0, 1, packed_attention.BOUNDARIES_START, "cu_seqlens_q must start with 0"),
+    "order": (packed, "cu_seqlens_k", 2, 0, packed_attention.BOUNDARIES_ORDER, "cu_seqlens_k must be non-decreasing"),
+    "end": (packed_in_pieces, "cu_seqlens_k", 4, 51, packed_attention.BOUNDARIES_END, "got 51"),
+}
+
+
+@pytest.fixture(autouse=True)
+def reports():
+    pending.forget()
+    counts.clear()
+    with tensorpact.value_checks("off", in_kernel=True):
+        yield
+    torch.cuda.synchronize()
+    pending.forget()
+
+
+def drained():
+    found = []
+    while True:
+        try:
+            tensorpact.synchronize()
+        except ContractViolation as error:
+            found.append(error)
+        else:
+            return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_masked_is_told_once(name):
+    make, tensor, place, number, error, text = CASES[name]
+    function, given = make("cuda")
+    right = given[tensor].clone()
+    # The first launch is compiled, later ones are started again.
+    for _ in range(3):
+        function(**given)
+        assert drained() == []
+        given[tensor][place] = number
+        function(**given)
+        (found,) = drained()
+        assert found.error is error
+        assert text in str(found)
+        assert "found in the kernel of call" in found.__notes__[-1]
+        given[tensor].copy_(right)
+    assert tensorpact.value_report().in_kernel == 6
+    assert tensorpact.value_report().launched == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_replay_tells_again_when_it_was_read(name):
+    make, tensor, place, number, error, _ = CASES[name]
+    function, given = make("cuda")
+    right = given[tensor].clone()
+    function(**given)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function(**given)
+    graph.replay()
+    assert drained() == []
+    for _ in range(2):
+        given[tensor][place] = number
+        for _ in range(3):
+            graph.replay()
+        (found,) = drained()
+        assert found.error is error
+        assert "captured as call 2" in found.__notes__[-1]
+        given[tensor].copy_(right)
+        graph.replay()
+        assert drained() == []
+
+
+@pytest.mark.parametrize(
+    "make", [prefill, decode, wide_prefill, narrow_decode, replay, staged_replay, state, packed, packed_in_pieces]
+)
+def test_nobody_waits(make):
+    function, given = make("cuda")
+    function(**given)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(20):
+            function(**given)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert drained() == []
+
+
+@pytest.mark.parametrize(
+    ("tensor", "place", "number"),
+    [("page_table", 1, 19), ("page_table", 0, -3), ("cache_seqlens", 1, 21), ("cache_seqlens", 2, -1)],
+)
+def test_pages_and_lengths_of_a_cache(tensor, place, number):
+    given = hostile.paged("cuda").arguments
+    flash_attn_with_kvcache(**given, causal=True)
+    assert drained() == []
+    if not tensorpact.value_report().in_kernel:
+        pytest.skip("its contract has no clauses on values")
+    given[tensor].view(-1)[place] = number
+    flash_attn_with_kvcache(**given, causal=True)
+    (found,) = drained()
+    assert f"is {number}" in str(found)
+    assert str(found).startswith(f"{tensor}[")
+
+
+def test_many_bad_numbers_are_one_record():
+    function, given = decode("cuda")
+    given["kv_indices"].fill_(99)
+    function(**given)
+    assert len(drained()) == 1
+    assert tensorpact.value_report().dropped == 0
+
+
+def test_results_are_those_without_a_flag():
+    for make in (prefill, decode, wide_prefill, narrow_decode, packed):
+        function, given = make("cuda")
+        given[next(n for n in given if "ind" in n or "cu_" in n)][2] = 0
+        reported = function(**given)
+        drained()
+        with tensorpact.value_checks("off", in_kernel=False):
+            assert torch.equal(function(**given), reported)

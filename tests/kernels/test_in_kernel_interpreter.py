@@ -1,0 +1,29 @@
+"""Kernels that report the numbers they mask, in Triton's interpreter."""
+
+import pathlib
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("triton")
+
+import interpreted  # numpy and triton may be missing
+
+SCRIPT = pathlib.Path(__file__).with_name("_interpreter_in_kernel.py")
+
+pytestmark = pytest.mark.skipif(
+    not interpreted.loops_work(), reason="this Triton's interpreter cannot loop with this NumPy"
+)
+
+
+@pytest.fixture(scope="session")
+def results():
+    return interpreted.run(SCRIPT)
+
+
+@pytest.mark.parametrize("name", interpreted.case_names(SCRIPT))
+def test_case(name, results):
+    if name not in results:
+        pytest.fail(f"the interpreter run ended before this case:\n{results['stderr'][-4000:]}", pytrace=False)
+    if results[name]:
+        pytest.fail(results[name], pytrace=False)
