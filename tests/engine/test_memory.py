@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import pytest
 import torch
 from beartype.vale import Is
-from jaxtyping import Float
+from jaxtyping import Float, Int32
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -113,6 +113,26 @@ def test_optional_tensors_are_part_of_the_signature() -> None:
     with pytest.raises(ValueError, match=r"^bias: axis 0"):
         f(torch.zeros(2), torch.zeros(3))
     assert f(torch.zeros(2)) == "ran"
+
+
+def test_a_number_in_the_place_of_a_tensor_is_not_remembered_and_takes_nothing_away() -> None:
+    same = Contract("f", mutates=["x"], clauses=[no_overlap("x", "n")])
+
+    @contract(same)
+    def f(x: Float[Tensor, "b d"], n: Int32[Tensor, " b"] | int | None = None) -> str:
+        return type(n).__name__
+
+    x, lengths = torch.zeros(2, 3), torch.zeros(2, dtype=torch.int32)
+    learn(f, x, lengths)
+    known = memory_of(f).known
+    assert f(x, 5) == "int"
+    assert f(x) == "NoneType"
+    assert f(x, lengths.clone()) == "Tensor"
+    assert memory_of(f).known is known
+    assert memory_of(f).matched
+    for wrong in (lengths.long(), torch.zeros(3, dtype=torch.int32), 0.5, "5", x[0, :2].view(torch.int32)):
+        with pytest.raises((TypeError, ValueError)):
+            f(x, wrong)
 
 
 def test_scalars_are_checked_on_every_call() -> None:

@@ -131,8 +131,11 @@ def _remembered(writer: Writer) -> tuple[list[str], list[str]]:
     # torch's check ends the process when it meets a strided nested tensor.
     match.test(f"not ({' or '.join(f'{x}.is_nested' for x in required)})")
     match.test(f"{known}[0]({', '.join(required)})")
-    for i, name in enumerate(optional, 1):
-        match.test(f"({name} is None if {known}[{i}] is None else not {name}.is_nested and {known}[{i}]({name}))")
+    for i, (name, parameter) in enumerate(zip(optional, plan.maybe, strict=True), 1):
+        # Where something else may stand, a number say, only calls with a tensor or with None are remembered.
+        other = "" if parameter.other is EMPTY else f"{match.given(parameter)} and "
+        same = f"{other}not {name}.is_nested and {known}[{i}]({name})"
+        match.test(f"({name} is None if {known}[{i}] is None else {same})")
     for parameter in plan.scalars:
         write_scalar(match, parameter)
     for parameter in (*plan.required, *plan.maybe):

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from tensorpact._annotations import EMPTY
 from tensorpact._values.clauses import Values
 from tensorpact.clauses import AnyOf, Clause, Let, NoOverlap, Rule, lambda_parameters, rules_of
 
@@ -198,7 +197,7 @@ def repeats(plan: GuardPlan) -> list[tuple[int, Clause, Rule | None]] | None:
     terms = plan.terms
     if _TensorGuards is None or plan.interpreted or terms.contract.tied or terms.nested or not plan.required:
         return None
-    if not all(is_torch(p) for p in terms.tensors) or any(p.other is not EMPTY for p in plan.maybe):
+    if not all(is_torch(p) for p in terms.tensors):
         return None
     forms = [f for p in terms.tensors if p.tensor for f in p.tensor.forms]
     if any(d.expression is not None and d.expression.arguments for f in forms for d in f.dims):
