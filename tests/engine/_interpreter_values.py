@@ -34,7 +34,7 @@ from tensorpact._values.rows import (
     STEPS,
     Row,
 )
-from tensorpact.clauses import at_most, less_than, nondecreasing, starts_at, values
+from tensorpact.clauses import at_least, at_most, less_than, nondecreasing, starts_at, values
 from tensorpact.testing._probe import call
 
 CASES = {}
@@ -310,6 +310,22 @@ def a_remembered_signature():
         assert error.arguments["indices"].shape == (3,)
 
 
+def a_tensor_that_is_given_twice():
+    """A table that is kept must not take what two parameters shared for what one of them has now."""
+
+    @contract(Contract("pair", clauses=[values("one", at_least(0)), values("other", at_least(0))]))
+    def pair(x: Float[Tensor, " D"], one: Int[Tensor, " N"] | None = None, other: Int[Tensor, " N"] | None = None):
+        return x
+
+    x, shared = torch.zeros(2), ints(1, 2)
+    with on_a_device():
+        for _ in range(9):
+            pair(x, shared, shared)
+        tensorpact.synchronize()
+        pair(x, ints(1, -2), ints(1, 2))
+        refused("one[1] is -2, expected at least 0")
+
+
 def a_captured_launch_tells_of_each_run():
     indices, starts = ints(0, 7, -1), []
 
@@ -445,6 +461,7 @@ for function in (
     ring_is_bounded,
     one_after_the_other,
     a_remembered_signature,
+    a_tensor_that_is_given_twice,
     threads,
 ):
     case(function)

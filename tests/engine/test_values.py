@@ -442,6 +442,10 @@ LAID = {
     ),
     "empties-of-others": (values("cu", "rows", same_empty()), "same_empty compares vectors of one length"),
     "two-by-row": (values("table", at_least(0), plus=("rows", steps("cu"))), "('rows', steps('cu')) both do"),
+    "steps-and-a-tensor": (
+        values("rows", within("rows", steps("cu"))),
+        "bounds by steps and by the tensor rows do not go into one check; write two",
+    ),
     "last-of-another": (
         values("cu", at_least(0), error=DocumentedError("a-b", ValueError, "{last}")),
         "'last' is no parameter, dim or let",

@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from torch import Tensor
 
 import tensorpact
 from tensorpact import Contract, ContractViolation, DocumentedError, contract
-from tensorpact._values import counts, in_kernel, modes, pending
+from tensorpact._values import counts, in_kernel, mailbox, modes, pending
 from tensorpact._values.in_kernel import NO_FLAG, Told, kernel_flag
 from tensorpact._values.mailbox import HEAD
-from tensorpact.clauses import at_least, at_most, less_than, values
+from tensorpact.clauses import at_least, at_most, less_than, let, values
 
 ROW = DocumentedError("no-such-row", IndexError, "{name}[{position}] is {value}, the pool has {P} rows")
 CHECKS = (Told("indices", "less_than"), Told("indptr", "at_most"), Told("indices", "distinct"))
@@ -88,7 +89,7 @@ def test_the_record_becomes_the_documented_error():
     assert str(caught.value) == "indices[1] is 9, the pool has 8 rows"
     assert caught.value.error is ROW
     assert caught.value.call_number == 1
-    assert caught.value.__notes__[-1] == "found in the kernel of call 1, which took it for padding"
+    assert caught.value.__notes__[-1] == "found in the kernel of call 1, which masked it"
     tensorpact.poll()
 
 
@@ -191,6 +192,48 @@ def test_an_offer_keeps_no_tensor_alive():
     assert offer.tensors[0]() is None
 
 
+def test_nothing_inside_a_container_is_kept_alive():
+    @contract(Contract("layers", clauses=[values("indices", less_than("P"), error=ROW)]))
+    def layers(pool: Float[Tensor, "P D"], rest: list[Float[Tensor, "P D"]], indices: Int[Tensor, " N"]) -> None:
+        launch(pool)
+
+    rest = [torch.randn(8, 4)]
+    gone = weakref.ref(rest[0])
+    layers(torch.randn(8, 4), rest, torch.tensor([3]))
+    ((_, _, call),) = seen
+    assert pending._calls[call].facts["rest"][0].shape == (8, 4)
+    del rest
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_condition_on_a_let_without_a_value_does_not_apply():
+    @contract(
+        Contract(
+            "late",
+            clauses=[
+                let(twice=lambda M: M * 2),
+                values("indices", less_than("P"), when=lambda twice: twice > 3),
+                values("indices", less_than("P"), error=ROW),
+            ],
+        )
+    )
+    def late(pool: Float[Tensor, "P D"], indices: Int[Tensor, " N"], more: Float[Tensor, " M"] | None = None) -> None:
+        launch(pool)
+
+    late(torch.randn(8, 4), torch.tensor([3, 1]))
+    mail(seen[0], 0, 1, 9, 7)
+    with pytest.raises(IndexError, match=r"^indices\[1\] is 9, the pool has 8 rows"):
+        tensorpact.poll()
+
+
+def test_the_numbers_of_the_device_are_those_of_the_host():
+    device_flag = pytest.importorskip("tensorpact._values.device_flag", reason="triton is not installed")
+    assert (device_flag.RING.value, device_flag.FIRST.value, device_flag.HALF.value) == (
+        mailbox.RING, mailbox._COUNTERS - mailbox.TOLD, mailbox.TOLD // 2,
+    )  # fmt: skip
+
+
 def test_facts_follow_the_signature():
     for rows in [8] * 9 + [5] * 9 + [8]:
         gather(torch.randn(rows, 4), torch.tensor([0, 4, -1]), torch.tensor([0, 2]))
@@ -218,7 +261,7 @@ def test_a_capture_needs_a_mailbox_first(monkeypatch):
     mail(seen[1], 0, 1, 9, 7)
     with pytest.raises(IndexError) as caught:
         tensorpact.poll()
-    assert caught.value.__notes__[-1] == "found in the kernel captured as call 1, which took it for padding"
+    assert caught.value.__notes__[-1] == "found in the kernel captured as call 1, which masked it"
 
 
 def test_captured_calls_are_bounded(monkeypatch):

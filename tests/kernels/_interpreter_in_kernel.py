@@ -89,7 +89,7 @@ def told(name, tensor, place, number, text, error):
     assert str(found) == text, str(found)
     assert found.error is error
     assert found.call_number == 1
-    assert found.__notes__[-1] == "found in the kernel of call 1, which took it for padding", found.__notes__
+    assert found.__notes__[-1] == "found in the kernel of call 1, which masked it", found.__notes__
     assert tensorpact.value_report().in_kernel == 1
 
 

@@ -61,6 +61,11 @@ def check_values(terms: "Terms", clause: Values, label: str, fail: Fail) -> None
     for name in clause.others():
         if name in terms.parameters and name in by_name:
             _check_other(terms, clause, name, label, fail)
+    for check in clause.checks:
+        steps = any(isinstance(bound, Steps) for bound in check.bounds)
+        tensors = [b for b in check.bounds if isinstance(b, str) and _is_tensor(terms, b)]
+        if steps and tensors:
+            fail(f"{label}: bounds by steps and by the tensor {tensors[0]} do not go into one check; write two")
     for parts in (clause.plus, clause.active.plus if isinstance(clause.active, Upto) else ()):
         by_row = [p for p in parts if isinstance(p, Steps) or (isinstance(p, str) and _is_tensor(terms, p))]
         if len(by_row) > 1:

@@ -132,7 +132,7 @@ def _first_repeat(address, code, end, stride, padding, sentinel, part, parts):
 @no_type_check
 @triton.jit
 def write_record(memory, counters, call, key, value, limit, runs, RING: tl.constexpr):
-    """Write the first violation of a launch where there is room, else count it."""
+    """Write the first violation of a launch where there is room, else count it; whether there was."""
     ticket = tl.load(counters, volatile=True)
     state = 0
     while state == 0:
@@ -158,6 +158,7 @@ def write_record(memory, counters, call, key, value, limit, runs, RING: tl.const
         tl.store(record + 7, (runs << 16) | tag)
     else:
         tl.store(memory + 1, tl.atomic_add(counters + 1, 1) + 1)
+    return state == 1
 
 
 @no_type_check

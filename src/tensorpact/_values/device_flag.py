@@ -45,4 +45,7 @@ def tell(memory, counters, call, check, place, value, limit):
             # Constants become numbers of 64 bits by being added to one.
             wide = number * 0
             key = ((wide + check) << PLACES) + place
-            write_record(memory, counters, number, key, wide + value, wide + limit, wide, RING)
+            told = write_record(memory, counters, number, key, wide + value, wide + limit, wide, RING)
+            if captured & (told == 0):
+                # Nothing will be read of it: the next replay tells.
+                tl.store(word, 0)

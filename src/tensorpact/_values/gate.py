@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tensorpact._call import Call
     from tensorpact._terms import Step, Terms
 
-#: Scalars that a signature may be remembered with.
+#: Scalars that a signature may be remembered with, alone or in a tuple.
 _PLAIN = (int, float, bool, str, type(None))
 
 
@@ -186,19 +186,28 @@ class Gate:
         if kept is not None and known is not None and kept[0] is known and kept[1] == scalars:
             return kept[2]
         facts = pending.facts_of(dict(zip(self.names[: self._count], given, strict=False)))
-        if known is not None and all(type(s) in _PLAIN for s in scalars):
+        if known is not None and all(map(_is_plain, scalars)):
             self._facts = (known, scalars, facts)
         return facts
 
     def _remember(self, known: Any, given: tuple[Any, ...], table: Table, checked: pending.Checked) -> None:
         scalars = tuple([given[i] for i in self._scalars])
-        places = {id(tensor): i for i, tensor in enumerate(given) if isinstance(tensor, Tensor)}
-        if all(type(s) in _PLAIN for s in scalars) and all(id(t) in places for _, t in table.pointers):
+        tensors = [(id(tensor), i) for i, tensor in enumerate(given) if isinstance(tensor, Tensor)]
+        places = dict(tensors)
+        # Of a tensor that is given twice nobody can tell which of the two places an address came from.
+        once = len(places) == len(tensors)
+        if once and all(map(_is_plain, scalars)) and all(id(t) in places for _, t in table.pointers):
             found = tuple(places[id(t)] for _, t in table.pointers)
             # The table keeps no tensor alive, only where its addresses go.
             device = checked.facts[self.names[found[0]]].stand_in()
             bare = Table(table.words, [(at, device) for at, _ in table.pointers], table.parts)
             self._ready = Ready(known, scalars, bare, found, checked)
+
+
+def _is_plain(scalar: Any) -> bool:
+    if type(scalar) is tuple:
+        return all(type(item) in _PLAIN for item in scalar)
+    return type(scalar) in _PLAIN
 
 
 def _again(checked: pending.Checked) -> pending.Checked:

@@ -6,9 +6,9 @@ import threading
 import traceback
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -82,12 +82,24 @@ def facts_of(values: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         values: Parameter name to argument.
     """
-    return {
-        name: Outline(tuple(v.shape), tuple(v.stride()), v.dtype, v.device)
-        if isinstance(v, Tensor) and v.layout is torch.strided
-        else v
-        for name, v in values.items()
-    }
+    return {name: _exchanged(v, _outlined) for name, v in values.items()}
+
+
+def _outlined(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor) and leaf.layout is torch.strided:
+        return Outline(tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.device)
+    return leaf
+
+
+def _exchanged(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A value with other leaves, and everything in its lists, tuples and mappings likewise."""
+    kind: Any = type(value)
+    if isinstance(value, dict):
+        return {k: _exchanged(v, leaf) for k, v in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        items = [_exchanged(v, leaf) for v in cast("Sequence[Any]", value)]
+        return kind(*items) if hasattr(kind, "_fields") else kind(items)
+    return leaf(value)
 
 
 def looked_at(step: "Step", statement: Statement) -> Looked:
@@ -241,7 +253,9 @@ def _error_of(record: Record) -> "ContractViolation | None":
         )
         error.call_number = record.call
         return error
-    values = {n: v.stand_in() if isinstance(v, Outline) else v for n, v in checked.facts.items()}
+    values = {
+        n: _exchanged(v, lambda x: x.stand_in() if isinstance(x, Outline) else x) for n, v in checked.facts.items()
+    }
     call = Call(*expand_call(checked.terms, values))
     run_lets(call)
     scope = scope_of(call)
@@ -262,11 +276,12 @@ def _meant(checked: Checked, record: Record, scope: Mapping[str, Any]) -> Looked
     looked = checked.looked[record.row]
     if isinstance(looked, Looked):
         return looked
+    run = runner(scope, (*checked.terms.dims, *checked.terms.lets))
     for candidate in looked:
         clause, step = candidate.clause, candidate.step
         around = step.clause.when if step.clause is not clause else None
         is_padding = record.value == clause.padding or (clause.padding == "negative" and record.value < 0)
-        if not is_padding and _applies((around, clause.when), runner(scope, checked.terms.dims)):
+        if not is_padding and _applies((around, clause.when), run):
             return candidate
     return None
 
@@ -282,7 +297,7 @@ def _annotate(error: "ContractViolation", record: Record, checked: Checked) -> N
     """Say which call it was."""
     if checked.in_kernel:
         which = f"captured as call {record.call}" if checked.captured else f"of call {record.call}"
-        lines = [f"found in the kernel {which}, which took it for padding"]
+        lines = [f"found in the kernel {which}, which masked it"]
     elif checked.captured:
         lines = [f"found by the asynchronous check in run {record.run} of the launch captured as call {record.call}"]
     else:
