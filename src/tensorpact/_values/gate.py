@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -206,7 +206,7 @@ class Gate:
 
 def _is_plain(scalar: Any) -> bool:
     if type(scalar) is tuple:
-        return all(type(item) in _PLAIN for item in scalar)
+        return all(type(item) in _PLAIN for item in cast("tuple[Any, ...]", scalar))
     return type(scalar) in _PLAIN
 
 

@@ -93,7 +93,7 @@ def _outlined(leaf: Any) -> Any:
 
 def _exchanged(value: Any, leaf: Callable[[Any], Any]) -> Any:
     """A value with other leaves, and everything in its lists, tuples and mappings likewise."""
-    kind: Any = type(value)
+    kind = cast("Any", type(value))
     if isinstance(value, dict):
         return {k: _exchanged(v, leaf) for k, v in cast("dict[Any, Any]", value).items()}
     if isinstance(value, (list, tuple)):
