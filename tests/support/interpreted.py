@@ -12,6 +12,7 @@ import sys
 import traceback
 
 import numpy as np
+import pytest
 import triton
 
 
@@ -45,6 +46,14 @@ def run(script, timeout=300):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {line["case"]: line["error"] for line in lines} | {"stderr": done.stderr}
+
+
+def expect_passed(name, results):
+    """Fail where a case did not pass, or was not reached."""
+    if name not in results:
+        pytest.fail(f"the interpreter run ended before this case:\n{results['stderr'][-4000:]}", pytrace=False)
+    if results[name]:
+        pytest.fail(results[name], pytrace=False)
 
 
 def main(cases):

@@ -25,11 +25,8 @@ def fill(name: str, arguments: dict[str, Any], rng: random.Random) -> None:
         rng: Source of chance.
     """
     for indices, indptr, rows in _LISTS[name]:
-        pool = arguments[rows]
-        if name == "sparse_attn_v4_paged_decode":
-            _fill_list(arguments[indices], arguments[indptr], pool.shape[0], rng, skipped=0.0)
-        else:
-            _fill_list(arguments[indices], arguments[indptr], pool.shape[0], rng, skipped=0.15)
+        skipped = 0.0 if name == "sparse_attn_v4_paged_decode" else 0.15
+        _fill_list(arguments[indices], arguments[indptr], arguments[rows].shape[0], rng, skipped)
 
 
 Mistake = Callable[[dict[str, Any]], None]
