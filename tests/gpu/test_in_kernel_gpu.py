@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from drained import drained
 
 pytest.importorskip("triton")
 
 import hostile
 
 import tensorpact
-from tensorpact import ContractViolation
 from tensorpact._values import counts, pending
 from tensorpact_contracts import packed_attention, replayssm, sparse_prefill
 from tensorpact_kernels import (
@@ -104,17 +104,6 @@ def reports():
         yield
     torch.cuda.synchronize()
     pending.forget()
-
-
-def drained():
-    found = []
-    while True:
-        try:
-            tensorpact.synchronize()
-        except ContractViolation as error:
-            found.append(error)
-        else:
-            return found
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from drained import drained
 from jaxtyping import Float, Int
 from reported_values import REPORTED, called, right_call
 from torch import Tensor
@@ -106,17 +107,6 @@ def checks():
         yield
     torch.cuda.synchronize()
     pending.forget()
-
-
-def drained():
-    found = []
-    while True:
-        try:
-            tensorpact.synchronize()
-        except ContractViolation as error:
-            found.append(error)
-        else:
-            return found
 
 
 def test_a_violation_is_told_at_the_poll(pool):

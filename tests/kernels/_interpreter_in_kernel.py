@@ -9,6 +9,7 @@ from unittest import mock
 import hostile
 import interpreted
 import pytest
+from drained import drained
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -69,17 +70,6 @@ def run(name, changes):
         plan_tiles(*(arguments[x] for x in ("q", "k", "cu_seqlens_q", "cu_seqlens_k")), 16, causal=True)
     else:
         scenario.run(arguments, scenario.options)
-
-
-def drained():
-    found = []
-    while True:
-        try:
-            tensorpact.synchronize()
-        except ContractViolation as error:
-            found.append(error)
-        else:
-            return found
 
 
 def told(name, tensor, place, number, text, error):
