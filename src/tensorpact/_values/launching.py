@@ -7,12 +7,17 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from .mailbox import RING, Mailbox
-from .table import BLOCK
+from .mailbox import RING, Laid, Mailbox
+from .table import BLOCK, MOST_TENSORS, Table
+
+WARPS = 4
+#: The kernel as it is compiled, by device.
+_compiled: dict[torch.device, Any] = {}
 
 
 @functools.cache
@@ -23,20 +28,52 @@ def kernel() -> Any:
     return importlib.import_module(".device", __package__).check_values_kernel
 
 
-def start(box: Mailbox, place: int, counter: int, checks: int, parts: int) -> None:
+def start(
+    box: Mailbox, laid: Laid, counter: int, call: int, table: Table, addresses: Sequence[int], stream: int
+) -> None:
     """Start the kernel.
 
     Args:
         box: Mailbox of the device.
-        place: Where the table stands in it.
+        laid: Where the table lies.
         counter: Where its counters stand.
-        checks: Checks in the table.
-        parts: Programs for each.
+        call: Number of the call.
+        table: The checks.
+        addresses: One for each tensor of the table.
+        stream: Where the kernel runs: the current stream of the device, which is current.
     """
-    with current(box.device):
-        kernel()[(checks, parts)](
-            box.memory, box.counters, place, counter, RING=RING, BLOCK=BLOCK, num_warps=4, num_stages=1
+    nothing = laid.address
+    # An address of zero is one of no numbers: nothing is read there.
+    given = [address or nothing for address in addresses] + [nothing] * (MOST_TENSORS - len(addresses))
+    numbers = (laid.address, counter, call, laid.stamp, table.programs, *given)
+    grid = (table.count, table.parts, 1)
+    compiled = _compiled.get(box.device)
+    if compiled is None:
+        compiled = kernel()[grid](
+            box.memory, box.counters, *numbers, RING=RING, BLOCK=BLOCK, num_warps=WARPS, num_stages=1
         )
+        # The interpreter has none.
+        if compiled is not None:
+            _compiled[box.device] = compiled
+    else:
+        # Every argument has one type only, so that nothing is to be specialised.
+        compiled[grid](box.memory, box.counters, *numbers, RING, BLOCK, stream=stream)
+
+
+def stream_of(device: torch.device) -> int:
+    """The current stream of a device, as a number.
+
+    Args:
+        device: The device; a CPU has the stream 0.
+    """
+    if device.type != "cuda":
+        return 0
+    return _driver().get_current_stream(device.index)
+
+
+@functools.cache
+def _driver() -> Any:
+    return importlib.import_module("triton.runtime.driver").driver.active
 
 
 def current(device: torch.device) -> contextlib.AbstractContextManager[object]:
