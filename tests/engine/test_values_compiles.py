@@ -30,11 +30,10 @@ pytestmark = pytest.mark.skipif(triton.knobs.runtime.interpret, reason="the inte
 
 def test_it_compiles():
     kernel = device.check_values_kernel
-    types = {"memory": "*i64", "counters": "*i64", "RING": "constexpr", "BLOCK": "constexpr"}
+    types = {"RING": "constexpr", "BLOCK": "constexpr"}
     signature = {name: types.get(name, "i64") for name in kernel.arg_names}
     constants = {(kernel.arg_names.index(name),): value for name, value in (("RING", RING), ("BLOCK", BLOCK))}
-    attributes = {(i,): [["tt.divisibility", 16]] for i in range(2)}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "num_stages": 1})
     assert ".target sm_90" in compiled.asm["ptx"]
     assert compiled.metadata.shared <= 4096

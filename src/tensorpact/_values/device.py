@@ -43,7 +43,7 @@ ABOVE = tl.constexpr(2)
 UNSIGNED = tl.constexpr(4)
 #: What a program that has found something adds to the number of those that are done.
 FOUND = tl.constexpr(1 << 32)
-INTEGERS = ["table", "counter", "call", "stamp", "programs", *(f"t{i}" for i in range(16))]
+INTEGERS = ["mailbox", "counts", "table", "counter", "call", "stamp", "programs", *(f"t{i}" for i in range(16))]
 
 
 @no_type_check
@@ -160,8 +160,8 @@ def write_record(memory, counters, call, key, value, limit, runs, RING: tl.const
 @no_type_check
 @triton.jit(do_not_specialize=INTEGERS)
 def check_values_kernel(
-    memory,
-    counters,
+    mailbox: tl.int64,
+    counts: tl.int64,
     table: tl.int64,
     counter: tl.int64,
     call: tl.int64,
@@ -186,7 +186,11 @@ def check_values_kernel(
     RING: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Look at the numbers of one call, a program for every block of a check."""
+    """Look at the numbers of one call, a program for every block of a check.
+
+    All arguments are plain numbers, addresses too: a launch then costs the host least.
+    """
+    memory, counters = mailbox.to(tl.pointer_type(tl.int64)), counts.to(tl.pointer_type(tl.int64))
     others = (t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12, t13, t14, t15)
     part = tl.program_id(1)
     lines = table.to(tl.pointer_type(tl.int64))
@@ -213,7 +217,7 @@ def check_values_kernel(
         longer_at = _address(tl.load(words + 5), t0, others)
         if mode == SPAN:
             ends = tl.arange(0, 2).to(tl.int64)
-            offsets = _load(active_at, active_code, ends * active_step, ends >= 0)
+            offsets = _load(active_at, active_code, ends * active_step, (ends >= 0) & (ends + active_at != 0))
             begin = tl.maximum(begin, tl.sum(tl.where(ends == 0, offsets, 0), axis=0))
             end = tl.minimum(end, tl.sum(tl.where(ends == 1, offsets, 0), axis=0))
         begin += part * BLOCK

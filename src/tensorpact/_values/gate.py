@@ -1,6 +1,7 @@
 """The last test of a guard with clauses on values: what is at hand is looked at, the rest as the mode says."""
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -64,7 +65,7 @@ class Gate:
         read = dict.fromkeys(n for _, clause, conditions in self.clauses for n in _reads(clause, conditions))
         self.names = (*parameters, *(n for n in read if n not in terms.parameters))
         self._count = len(parameters)
-        self._scalars = tuple(i for i, n in enumerate(parameters) if terms.parameters[n].tensor is None)
+        self._scalars = _picker([i for i, n in enumerate(parameters) if terms.parameters[n].tensor is None])
         self._ready: Ready | None = None
         self._source = in_kernel.Source(self.clauses, terms)
         self._facts: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
@@ -93,7 +94,7 @@ class Gate:
                 known is not None
                 and ready is not None
                 and ready.known is known
-                and ready.scalars == tuple([given[i] for i in self._scalars])
+                and ready.scalars == self._scalars(given)
                 and all([given[i] is given[j] for i, j in ready.twice])
                 and not is_capturing()
             ):
@@ -186,7 +187,7 @@ class Gate:
 
     def _facts_of(self, known: Any, given: tuple[Any, ...]) -> Mapping[str, Any]:
         """What a late error needs of the arguments; the same object for a signature that is remembered."""
-        scalars = tuple([given[i] for i in self._scalars])
+        scalars = self._scalars(given)
         kept = self._facts
         if kept is not None and known is not None and kept[0] is known and kept[1] == scalars:
             return kept[2]
@@ -198,7 +199,7 @@ class Gate:
     def _remember(
         self, known: Any, given: tuple[Any, ...], table: Table, device: torch.device, checked: pending.Checked
     ) -> None:
-        scalars = tuple([given[i] for i in self._scalars])
+        scalars = self._scalars(given)
         places: dict[int, int] = {}
         # Of a tensor that is given twice nobody could tell later which of the two an address came from.
         twice = tuple(
@@ -211,6 +212,12 @@ class Gate:
             # The table keeps no tensor alive, only which arguments it is of.
             bare = Table(table.words, (), table.programs, table.parts)
             self._ready = Ready(known, scalars, bare, found, twice, device, checked)
+
+
+def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What takes the items at some places."""
+    # Of a single place an item getter gives no tuple.
+    return operator.itemgetter(*places) if len(places) > 1 else lambda given: tuple([given[i] for i in places])
 
 
 def _is_plain(scalar: Any) -> bool:

@@ -16,6 +16,7 @@ from .mailbox import RING, Laid, Mailbox
 from .table import BLOCK, MOST_TENSORS, Table
 
 WARPS = 4
+_NOTHING = (0,) * MOST_TENSORS
 #: The kernel as it is compiled, by device.
 _compiled: dict[torch.device, Any] = {}
 
@@ -42,22 +43,20 @@ def start(
         addresses: One for each tensor of the table.
         stream: Where the kernel runs: the current stream of the device, which is current.
     """
-    nothing = laid.address
-    # An address of zero is one of no numbers: nothing is read there.
-    given = [address or nothing for address in addresses] + [nothing] * (MOST_TENSORS - len(addresses))
-    numbers = (laid.address, counter, call, laid.stamp, table.programs, *given)
+    numbers = (
+        box.address, box.counters_address, laid.address, counter, call, laid.stamp, table.programs, *addresses,
+        *_NOTHING[len(addresses) :],
+    )  # fmt: skip
     grid = (table.count, table.parts, 1)
     compiled = _compiled.get(box.device)
-    if compiled is None:
-        compiled = kernel()[grid](
-            box.memory, box.counters, *numbers, RING=RING, BLOCK=BLOCK, num_warps=WARPS, num_stages=1
-        )
-        # The interpreter has none.
-        if compiled is not None:
-            _compiled[box.device] = compiled
-    else:
-        # Every argument has one type only, so that nothing is to be specialised.
-        compiled[grid](box.memory, box.counters, *numbers, RING, BLOCK, stream=stream)
+    if compiled is not None:
+        # Every argument has one type only, so that nothing is to be looked up.
+        compiled[grid](*numbers, RING, BLOCK, stream=stream)
+        return
+    compiled = kernel()[grid](*numbers, RING=RING, BLOCK=BLOCK, num_warps=WARPS, num_stages=1)
+    # The interpreter has none.
+    if compiled is not None:
+        _compiled[box.device] = compiled
 
 
 def stream_of(device: torch.device) -> int:
@@ -76,8 +75,19 @@ def _driver() -> Any:
     return importlib.import_module("triton.runtime.driver").driver.active
 
 
+def is_current(device: torch.device) -> bool:
+    """Whether kernels are started on a device without more.
+
+    Args:
+        device: The device.
+    """
+    return device.type != "cuda" or device.index == torch.cuda.current_device()
+
+
 def current(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Make a device current, where it is not."""
-    if device.type != "cuda" or device.index == torch.cuda.current_device():
-        return contextlib.nullcontext()
-    return torch.cuda.device(device)
+    """Make a device current, where it is not.
+
+    Args:
+        device: The device.
+    """
+    return contextlib.nullcontext() if is_current(device) else torch.cuda.device(device)

@@ -99,7 +99,8 @@ class Mailbox:
         self.next, self.at, self.tag = 0, HEAD, 1
         self._lock = threading.Lock()
         self._slots, self._slot, self._calls = slots, 0, [0] * slots
-        self._base = self.memory.data_ptr()
+        #: Addresses of the block and of the counters.
+        self.address, self.counters_address = self.memory.data_ptr(), self.counters.data_ptr()
         self._captured, self._captured_words = 0, HEAD + RING * RECORD + slots * _SLOT
         self._streams: dict[int, int] = {}
         self._resident: dict[bytes, _Resident] = {}
@@ -147,7 +148,7 @@ class Mailbox:
                     return None
                 self._captured_words += length
                 self._write(place, table.words)
-                return Laid(self._base + 8 * place, 0)
+                return Laid(self.address + 8 * place, 0)
             slot = self._slot
             stamp = HEAD + RING * RECORD + slot * _SLOT
             if self._calls[slot] != self.words[stamp]:
@@ -158,7 +159,7 @@ class Mailbox:
             self._write(stamp + HEADER, table.words)
             if table.words not in self._resident:
                 self._copy(table.words, stamp + HEADER, slot, call, again)
-            return Laid(self._base + 8 * (stamp + HEADER), stamp)
+            return Laid(self.address + 8 * (stamp + HEADER), stamp)
 
     def _copy(self, words: bytes, place: int, slot: int, call: int, again: bool) -> None:
         """Copy a table to the device in front of its kernel, on the same stream: once that has run, it is there."""

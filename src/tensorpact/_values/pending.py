@@ -4,7 +4,7 @@ import itertools
 import sys
 import threading
 import traceback
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -36,7 +36,7 @@ _numbers = itertools.count(1)
 _lock = threading.RLock()
 _boxes: dict[torch.device, Mailbox] = {}
 _box_list: tuple[Mailbox, ...] = ()
-_calls: "OrderedDict[int, Checked]" = OrderedDict()
+_calls: "dict[int, Checked]" = {}
 _captured: "dict[int, Checked]" = {}
 _queue: deque[Record] = deque()
 #: Starts the kernel on a table; another one where a test has no device.
@@ -135,18 +135,21 @@ def launch(
         start: Starts the kernel.
         again: Whether the same checks are going to be made again.
     """
-    with launching.current(box.device):
-        stream, call = launching.stream_of(box.device), next(_numbers)
-        counter = box.captured_counter() if checked.captured else box.counter(stream)
-        if counter is None:
-            counts.skip("no room for captured checks" if checked.captured else "too many streams")
-            return
-        laid = box.lay(table, call, captured=checked.captured, again=again)
-        if laid is None:
-            counts.skip("no room for captured checks" if checked.captured else "too many calls in flight")
-            return
-        _remember(call, checked)
-        start(box, laid, counter, call, table, addresses, stream)
+    if not launching.is_current(box.device):
+        with launching.current(box.device):
+            launch(box, table, addresses, checked, start, again=again)
+        return
+    stream, call = launching.stream_of(box.device), next(_numbers)
+    counter = box.captured_counter() if checked.captured else box.counter(stream)
+    if counter is None:
+        counts.skip("no room for captured checks" if checked.captured else "too many streams")
+        return
+    laid = box.lay(table, call, captured=checked.captured, again=again)
+    if laid is None:
+        counts.skip("no room for captured checks" if checked.captured else "too many calls in flight")
+        return
+    _remember(call, checked)
+    start(box, laid, counter, call, table, addresses, stream)
     counts.did("launched")
 
 
@@ -170,9 +173,7 @@ def _remember(call: int, checked: Checked) -> None:
         _captured[call] = checked
         return
     _calls[call] = checked
-    if len(_calls) > _REMEMBERED:
-        with _lock:
-            _calls.popitem(last=False)
+    _calls.pop(call - _REMEMBERED, None)
 
 
 def stack_here() -> traceback.StackSummary | None:
