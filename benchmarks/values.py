@@ -4,9 +4,9 @@
     TRITON_INTERPRET=1 python benchmarks/values.py --smoke
 
 On a GPU every figure is a difference between modes in one run, round by round, and its spread. ``launch`` is what one
-launch of an ordinary Triton kernel costs the host, the unit of the host figures. ``in_kernel`` times each kernel with a flag and
-without one; its target says when the switch may be on by default. ``--smoke`` runs every part once on the CPU, through
-Triton's interpreter, and times nothing but the parts on the host.
+launch of an ordinary Triton kernel costs the host, the unit of the host figures. ``in_kernel`` times each kernel with a
+flag and without one; its target says when the switch may be on by default. ``--smoke`` runs every part once on the
+CPU, through Triton's interpreter, and times nothing but the parts on the host.
 """
 
 import argparse
@@ -320,7 +320,7 @@ def alone(device: torch.device) -> Iterator[tuple[str, Call]]:
 
 
 @triton.jit
-def nothing(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o):
+def nothing(t0, t1, t2, t3, t4, t5, n0, n1, n2, n3, n4, n5, n6, n7, n8):
     """A kernel with six tensors and nine numbers, for what a launch costs."""
 
 
@@ -392,7 +392,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="run once on the CPU; needs TRITON_INTERPRET=1")
     given = parser.parse_args()
     found = smoke() if given.smoke else on_gpu(given.rounds)
-    found |= {"torch": torch.__version__, "date": datetime.now(UTC).date().isoformat()}
+    found |= {"torch": torch.__version__, "triton": triton.__version__, "date": datetime.now(UTC).date().isoformat()}
     text = json.dumps(found, indent=1)
     print(text)
     if given.out is not None:

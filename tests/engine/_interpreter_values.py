@@ -285,6 +285,10 @@ def gather(pool: Float[Tensor, "P D"], indices: Int[Tensor, " N"], indptr: Int[T
 POOL, OFFSETS = torch.zeros(8, 2), ints(0, 2, 3)
 
 
+def thread(device):
+    return threading.get_ident()
+
+
 @contextlib.contextmanager
 def on_a_device(mode="async", **options):
     """Tensors in host memory looked at as if a device held them, by the kernel."""
@@ -295,7 +299,7 @@ def on_a_device(mode="async", **options):
         mock.patch.object(gate, "is_at_hand", elsewhere),
         mock.patch.object(judging, "is_at_hand", elsewhere),
         # A thread's launches run one after the other, those of several threads do not.
-        mock.patch.object(launching, "stream_of", lambda device: threading.get_ident()),
+        mock.patch.object(launching, "stream_of", thread),
         tensorpact.value_checks(mode, **options),
     ):
         yield

@@ -95,7 +95,7 @@ class Gate:
                 and ready is not None
                 and ready.known is known
                 and ready.scalars == self._scalars(given)
-                and all([given[i] is given[j] for i, j in ready.twice])
+                and (not ready.twice or all(given[i] is given[j] for i, j in ready.twice))
                 and not is_capturing()
             ):
                 addresses = [given[i].data_ptr() for i in ready.places]

@@ -97,7 +97,8 @@ def encode(rows: Sequence[Row]) -> list[Table]:
         Unsuitable: One of them is not for the kernel.
     """
     tables: list[Table] = []
-    words, tensors = array("q"), list[Tensor]()
+    words = array("q")
+    tensors: list[Tensor] = []
     for row in rows:
         known = len(tensors)
         line = _encoded(row, tensors)
