@@ -35,7 +35,7 @@ from tensorpact._values.rows import (
     STEPS,
     Row,
 )
-from tensorpact.clauses import at_least, at_most, less_than, nondecreasing, starts_at, values
+from tensorpact.clauses import at_least, at_most, distinct, less_than, nondecreasing, starts_at, values
 from tensorpact.testing._probe import call
 
 CASES = {}
@@ -482,6 +482,34 @@ def read_in_the_call(mode):
             assert gather(POOL, ints(0, 9, -1), OFFSETS) == 1
 
 
+def a_kernel_looks_in_the_call():
+    """Without torch's reductions for what the kernel can look at, and with them for the rest."""
+
+    @contract(
+        Contract("pairs", clauses=[values("one", at_most(5)), values("many", distinct())]),
+    )
+    def pairs(one: Int[Tensor, " N"], many: Int[Tensor, " M"]) -> int:
+        return 1
+
+    spy = mock.Mock(side_effect=rows.first_breaches)
+    right, long, repeated = ints(1, 5), torch.arange(5000), torch.arange(5000)
+    repeated[4999] = 7
+    with (
+        on_a_device("sync"),
+        mock.patch.object(launching, "reaches", mock.Mock(return_value=True)),
+        mock.patch.object(gate, "first_breaches", spy),
+    ):
+        for _ in range(3):
+            assert pairs(right, ints(1, 2)) == 1
+        refused("one[1] is 6, expected at most 5", pairs, ints(1, 6), ints(1, 2))
+        refused("many[2] is 1, expected no number twice", pairs, right, ints(1, 2, 1))
+        assert [len(given.args[0]) for given in spy.call_args_list if given.args[0]] == []
+        assert pairs(right, long) == 1
+        assert [len(given.args[0]) for given in spy.call_args_list if given.args[0]] == [1]
+        refused("many[4999] is 7, expected no number twice", pairs, right, repeated)
+        assert pairs(right, ints(3)) == 1
+
+
 def reported(name, mode):
     _, _, error, text = REPORTED[name]
     function, given = called(name)
@@ -522,6 +550,7 @@ for function in (
     a_tensor_that_is_given_twice,
     a_table_that_comes_again_is_on_the_device,
     a_table_that_finds_no_room_on_the_device,
+    a_kernel_looks_in_the_call,
     more_than_a_table_holds,
     threads,
 ):

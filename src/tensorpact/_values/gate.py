@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tensorpact._clause import Rule, lambda_parameters
 
-from . import counts, in_kernel, launching, modes, pending
+from . import counts, in_kernel, launching, modes, pending, synchronous
 from .clauses import Values
 from .judging import is_capturing, looked_at, scope_of
 from .rows import first_breaches
@@ -252,7 +252,7 @@ def _needs(clause: Values, conditions: tuple[Rule, ...]) -> Iterator[str]:
 
 
 def _holds_now(statements: list[Statement]) -> bool:
-    """Whether the numbers in device memory hold, with one read for each device."""
+    """Whether the numbers in device memory hold, with one wait for each device."""
     if is_capturing():
         counts.skip("a graph is being captured")
         return True
@@ -264,8 +264,9 @@ def _holds_now(statements: list[Statement]) -> bool:
         devices = [p.device for p in statement.row.parts() if isinstance(p, Tensor)]
         device = next((d for d in devices if d.type != "cpu"), devices[0])
         groups.setdefault(device, []).append(statement)
-    for group in groups.values():
-        if any(b is not None for b in first_breaches([s.row for s in group])):
+    for device, group in groups.items():
+        held, rest = synchronous.holds(device, [s.row for s in group])
+        if not held or any(b is not None for b in first_breaches(rest)):
             return False
     counts.did("sync")
     return True

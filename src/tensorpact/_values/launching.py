@@ -75,6 +75,25 @@ def _driver() -> Any:
     return importlib.import_module("triton.runtime.driver").driver.active
 
 
+def reaches(device: torch.device) -> bool:
+    """Whether the kernel can look at the memory of a device.
+
+    Args:
+        device: The device.
+    """
+    return device.type == "cuda" and kernel() is not None
+
+
+def wait(device: torch.device) -> None:
+    """Wait for what has been started on the current stream of a device.
+
+    Args:
+        device: The device.
+    """
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
 def is_current(device: torch.device) -> bool:
     """Whether kernels are started on a device without more.
 

@@ -79,11 +79,12 @@ class Mailbox:
     Args:
         device: Where the kernels run. For a CPU the block is plain memory.
         slots: Calls that may be in flight.
+        captured_words: Words for captured tables.
     """
 
-    def __init__(self, device: torch.device, slots: int = SLOTS) -> None:
+    def __init__(self, device: torch.device, slots: int = SLOTS, captured_words: int = CAPTURED_WORDS) -> None:
         self.device = device
-        size = HEAD + RING * RECORD + slots * _SLOT + CAPTURED_WORDS
+        size = HEAD + RING * RECORD + slots * _SLOT + captured_words
         # What is made under inference mode could not be written to outside of it.
         with torch.inference_mode(False):
             #: The block as a tensor, which a launch takes.
