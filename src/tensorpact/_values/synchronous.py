@@ -1,4 +1,4 @@
-"""Looking at device memory in the call itself: the checker's kernel, a wait for its stream, and a look at the mailbox."""
+"""Looking at device memory in the call itself: the checker's kernel, a wait for its stream, a look at the mailbox."""
 
 import itertools
 import threading
@@ -37,7 +37,7 @@ def holds(device: torch.device, rows: Sequence[Row]) -> tuple[bool, list[Row]]:
         except Unsuitable:
             rest.append(row)
     with _lock, launching.current(device):
-        return not fit or all([_look(device, table) for table in encode(fit)]), rest
+        return not fit or all(_look(device, table) for table in encode(fit)), rest
 
 
 def _look(device: torch.device, table: Table) -> bool:
