@@ -184,6 +184,41 @@ def test_pages_and_lengths_of_a_cache(tensor, place, number):
     assert str(found).startswith(f"{tensor}[")
 
 
+@pytest.mark.parametrize("heads", [16, 128])
+@pytest.mark.parametrize("extends", [False, True])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_every_place_of_long_lists_is_looked_at(heads, extends, index):
+    """Lists of more indices than a program looks at in one step, in several splits, for one and two head blocks."""
+    tokens, keys, dim = 2, 2600, 512
+    indices = torch.randint(0, 99, (tokens * keys,), device="cuda", dtype=index)
+    ends = hostile.ints(0, keys - 70, tokens * keys, dtype=index, device="cuda")
+    given = {
+        "q": hostile.floats(tokens, heads, dim, dtype=torch.bfloat16, device="cuda"),
+        "unified_kv": hostile.floats(99, dim, dtype=torch.bfloat16, device="cuda"),
+        "attn_sink": hostile.floats(heads, dtype=torch.float32, device="cuda"),
+        **SPARSE,
+    }
+    if extends:
+        function, names = sparse_attn_v4_paged_prefill, ("kv_indices_prefix", "kv_indices_extend")
+        given |= {"kv_indices_prefix": indices, "kv_indptr_prefix": ends, "kv_indices_extend": indices.clone()}
+        given |= {"kv": given["unified_kv"].clone(), "kv_indptr_extend": ends.clone()}
+    else:
+        function, names = sparse_attn_v4_paged_decode, ("kv_indices",)
+        given |= {"kv_indices": indices, "kv_indptr": ends}
+    function(**given)
+    assert drained() == []
+    for name in names:
+        for place in (0, 63, 64, 1023, 1024, 2529, 2530, 3553, 3554, 5135, 5199):
+            right = int(given[name][place])
+            given[name][place] = 99 + place
+            reported = function(**given)
+            (found,) = drained()
+            assert str(found).startswith(f"{name}[{place}] is {99 + place}"), str(found)
+            with tensorpact.value_checks("off", in_kernel=False):
+                assert torch.equal(function(**given), reported)
+            given[name][place] = right
+
+
 # Decode on Hopper: columns of queries and of values, query heads and key heads. The last has a kernel of its own.
 DECODES = {"128": (128, 128, 8, 2), "wide-values": (64, 512, 16, 1), "many-heads": (64, 512, 64, 1)}
 PAGE, COLUMNS, PAGES, LENGTHS = 64, 9, 49, (200, 560, 1, 448, 64)
