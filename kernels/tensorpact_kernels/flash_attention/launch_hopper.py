@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tensorpact._values.in_kernel import kernel_flag
 from tensorpact_kernels._launching import padded, runs_on_hopper
 from tensorpact_kernels.flash_attention.call import Call
 from tensorpact_kernels.flash_attention.launch_attend import (
+    CHECKS,
     clear,
     lse_strides,
     merge,
@@ -155,6 +157,7 @@ def attend(call: Call, config: TileConfig | None = None) -> None:
             cos,
             sin,
             rotary_base(keys, call.rotary),
+            *kernel_flag(queries.given, CHECKS),
             scale_in,
             scale_out,
             queries.longest,
