@@ -4,8 +4,8 @@
     TRITON_INTERPRET=1 python benchmarks/values.py --smoke
 
 On a GPU every figure is a difference between modes in one run, round by round, and its spread. ``launch`` is what one
-launch of an ordinary Triton kernel costs the host, the unit of the host figures. ``--smoke`` runs every part once on the
-CPU, through Triton's interpreter, and times nothing but the parts on the host. Kernels that report have
+launch of an ordinary Triton kernel costs the host, the unit of the host figures. ``--smoke`` runs every part once on
+the CPU, through Triton's interpreter, and times nothing but the parts on the host. Kernels that report have
 ``values_in_kernel.py``.
 """
 

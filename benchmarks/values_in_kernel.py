@@ -21,6 +21,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import triton
 from values import Call, checks, host_us
 
 import tensorpact
@@ -34,7 +35,7 @@ from tensorpact_kernels import (
     sparse_attn_v4_paged_decode,
     sparse_attn_v4_paged_prefill,
 )
-from tensorpact_kernels.flash_attention import launch as flash_launch
+from tensorpact_kernels.flash_attention import launch_hopper
 
 TARGET_SHARE = 0.01
 WORK_US = 2000.0
@@ -119,12 +120,11 @@ def pages(
     if new:
         given |= {"k": half(device, batch, new, key_heads, dim), "v": half(device, batch, new, key_heads, value_dim)}
 
-    def call() -> Any:
-        # Which kernels run is chosen by the shape where Hopper's are on.
-        with mock.patch.object(flash_launch, "HOPPER_BY_DEFAULT", hopper, create=True):
+    def portable() -> Any:
+        with mock.patch.object(launch_hopper, "applies", return_value=False):
             return flash_attn_with_kvcache(**given)
 
-    return call
+    return (lambda: flash_attn_with_kvcache(**given)) if hopper else portable
 
 
 def packed(device: str, batch: int, length: int, heads: int, key_heads: int, dim: int) -> Call:
@@ -307,7 +307,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="run once on the CPU; needs TRITON_INTERPRET=1")
     given = parser.parse_args()
     found = smoke() if given.smoke else on_gpu(given.rounds, given.only)
-    found |= {"torch": torch.__version__, "date": datetime.now(UTC).date().isoformat()}
+    found |= {"torch": torch.__version__, "triton": triton.__version__, "date": datetime.now(UTC).date().isoformat()}
     text = json.dumps(found, indent=1)
     print(text)
     if given.out is not None:

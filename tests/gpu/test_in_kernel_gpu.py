@@ -19,7 +19,6 @@ from tensorpact_kernels import (
     sparse_attn_v4_paged_decode,
     sparse_attn_v4_paged_prefill,
 )
-from tensorpact_kernels.flash_attention import launch as flash_launch
 from tensorpact_kernels.flash_attention import launch_hopper
 
 pytestmark = [
@@ -266,7 +265,6 @@ def on_hopper(monkeypatch):
         launched.append(call)
         attend(*call)
 
-    monkeypatch.setattr(flash_launch, "HOPPER_BY_DEFAULT", True, raising=False)
     monkeypatch.setattr(launch_hopper, "attend", attend_and_note)
     return launched
 
