@@ -33,6 +33,8 @@ VECTORS = ["sink_ptr", "lse_ptr"]
 PREFIX = tl.constexpr(0)
 EXTEND = tl.constexpr(4)
 INDEX = tl.constexpr(3)
+# Indices that a program looks at in one step.
+SCAN = tl.constexpr(1024)
 
 
 @no_type_check
@@ -68,26 +70,53 @@ def report_span(flag_memory, flag_counters, flag_call, check, begin, end, token,
 
 @no_type_check
 @triton.jit
-def _report_index(
+def is_wrong(begin, end, num_indices):
+    """Return whether a token's offsets, as they are, are out of range or out of order."""
+    return (begin < 0) | (end < begin) | (end > num_indices)
+
+
+@no_type_check
+@triton.jit
+def _any_past(indices_ptr, indices_stride, begin, end, num_rows):
+    """Return whether an index of a list is past the rows."""
+    keys = tl.arange(0, SCAN)
+    past = tl.zeros((SCAN,), dtype=tl.int32)
+    for position in range(begin, end, SCAN):
+        past = past | (_indices_at(indices_ptr, indices_stride, position + keys, end) >= num_rows).to(tl.int32)
+    return tl.max(past, axis=0) > 0
+
+
+@no_type_check
+@triton.jit(noinline=True)
+def _report_list(
     flag_memory,
     flag_counters,
     flag_call,
     check,
+    indptr_ptr,
+    indptr_stride,
+    token,
+    num_indices,
     indices_ptr,
     indices_stride,
     begin,
     end,
     num_rows,
-    BLOCK_K: tl.constexpr,
 ):
-    """Report the first index of a list that is past the rows; there is one."""
-    keys = tl.arange(0, BLOCK_K)
+    """Report what is wrong with a token's offsets, or the first index of a part of its list that is past the rows.
+
+    A function of its own, so that its code lies behind the kernel's and takes none of its registers.
+    """
+    first, last = load_span(indptr_ptr, indptr_stride, token)
+    report_span(flag_memory, flag_counters, flag_call, check, first, last, token, num_indices)
+    keys = tl.arange(0, SCAN)
     found = end
-    for position in range(begin, end, BLOCK_K):
+    for position in range(begin, end, SCAN):
         index = _indices_at(indices_ptr, indices_stride, position + keys, end)
         found = tl.minimum(found, tl.min(tl.where(index >= num_rows, position + keys, end), axis=0))
-    value = tl.load(indices_ptr + found * indices_stride, mask=found < end, other=0).to(tl.int64)
-    tell(flag_memory, flag_counters, flag_call, check, found, value, num_rows - 1)
+    if found < end:
+        value = tl.load(indices_ptr + found * indices_stride).to(tl.int64)
+        tell(flag_memory, flag_counters, flag_call, check + INDEX, found, value, num_rows - 1)
 
 
 @no_type_check
@@ -131,10 +160,6 @@ def _attend_rows(
     begin,
     end,
     scale_log2,
-    flag_memory,
-    flag_counters,
-    flag_call,
-    check,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -150,11 +175,7 @@ def _attend_rows(
     # Indices are carried one block ahead: a load that feeds a load in the same iteration would keep the pipeliner
     # from prefetching the rows.
     upcoming = _indices_at(indices_ptr, indices_stride, begin + keys, end)
-    if flag_memory is not None:
-        largest = upcoming
     for position in tl.range(begin, end, BLOCK_K, num_stages=STAGES):
-        if flag_memory is not None:
-            largest = tl.maximum(largest, upcoming)
         index = upcoming.to(tl.int64)
         valid = (index >= 0) & (index < num_rows)
         mask = valid[:, None]
@@ -189,12 +210,6 @@ def _attend_rows(
         else:
             acc = tl.dot(weights.to(half), tile, acc)
         row_max = new_max
-    if flag_memory is not None:
-        if tl.max(largest, axis=0) >= num_rows:
-            _report_index(
-                flag_memory, flag_counters, flag_call, check,
-                indices_ptr, indices_stride, begin, end, num_rows, BLOCK_K,
-            )  # fmt: skip
     return acc, row_max, sums
 
 
@@ -274,26 +289,47 @@ def sparse_prefill_kernel(
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
     sums = _no_sums(BLOCK_H, BLOCK_K)
+    is_first = tl.program_id(0) % head_blocks == 0
     begin, end = load_span(prefix_indptr_ptr, prefix_indptr_stride, token)
     if flag_memory is not None:
-        report_span(flag_memory, flag_counters, flag_call, PREFIX, begin, end, token, num_prefix_indices)
+        # The other head blocks have the same lists.
+        wrong = is_wrong(begin, end, num_prefix_indices) & is_first
     begin, end = clamp_span(begin, end, num_prefix_indices)
+    if flag_memory is not None:
+        wrong = wrong | _any_past(
+            prefix_indices_ptr, prefix_indices_stride, begin, tl.where(is_first, end, begin), num_pool_rows
+        )  # fmt: skip
+        if wrong:
+            tl.debug_barrier()
+            _report_list(
+                flag_memory, flag_counters, flag_call, PREFIX, prefix_indptr_ptr, prefix_indptr_stride, token,
+                num_prefix_indices, prefix_indices_ptr, prefix_indices_stride, begin, end, num_pool_rows,
+            )  # fmt: skip
     acc, row_max, sums = _attend_rows(
         q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, None, 0, 0,
         prefix_indices_ptr, prefix_indices_stride, begin, end, scale_log2,
-        flag_memory, flag_counters, flag_call, PREFIX + INDEX,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
     begin, end = load_span(extend_indptr_ptr, extend_indptr_stride, token)
     if flag_memory is not None:
-        report_span(flag_memory, flag_counters, flag_call, EXTEND, begin, end, token, num_extend_indices)
+        # The other head blocks have the same lists.
+        wrong = is_wrong(begin, end, num_extend_indices) & is_first
     begin, end = clamp_span(begin, end, num_extend_indices)
+    if flag_memory is not None:
+        wrong = wrong | _any_past(
+            extend_indices_ptr, extend_indices_stride, begin, tl.where(is_first, end, begin), num_kv_rows
+        )  # fmt: skip
+        if wrong:
+            tl.debug_barrier()
+            _report_list(
+                flag_memory, flag_counters, flag_call, EXTEND, extend_indptr_ptr, extend_indptr_stride, token,
+                num_extend_indices, extend_indices_ptr, extend_indices_stride, begin, end, num_kv_rows,
+            )  # fmt: skip
     acc, row_max, sums = _attend_rows(
         q, acc, row_max, sums,
         kv_ptr, kv_stride_row, kv_stride_dim, num_kv_rows, None, 0, 0,
         extend_indices_ptr, extend_indices_stride, begin, end, scale_log2,
-        flag_memory, flag_counters, flag_call, EXTEND + INDEX,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
 
@@ -363,7 +399,9 @@ def sparse_decode_kernel(
 
     begin, end = load_span(indptr_ptr, indptr_stride, token)
     if flag_memory is not None:
-        report_span(flag_memory, flag_counters, flag_call, PREFIX, begin, end, token, num_indices)
+        # The other head blocks have the same list, and the other splits the same offsets.
+        is_first = tl.program_id(0) % head_blocks == 0
+        wrong = is_wrong(begin, end, num_indices) & is_first & (split == 0)
     begin, end = clamp_span(begin, end, num_indices)
     if SPLIT:
         share = tl.cdiv(tl.cdiv(end - begin, num_splits), BLOCK_K) * BLOCK_K
@@ -371,6 +409,9 @@ def sparse_decode_kernel(
         end = tl.minimum(end, begin + share)
     q_offsets = token * q_stride_token + head_offsets * q_stride_head + dim_offsets * q_stride_dim
     q = tl.load(q_ptr + q_offsets, mask=tile_mask, other=0.0)
+    if flag_memory is not None:
+        behind = tl.where(is_first, end, begin)
+        wrong = wrong | _any_past(indices_ptr, indices_stride, begin, behind, num_pool_rows)
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
     sums = _no_sums(BLOCK_H, BLOCK_K)
@@ -378,7 +419,6 @@ def sparse_decode_kernel(
         q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, scales_ptr, scales_stride_row, scales_stride_group,
         indices_ptr, indices_stride, begin, end, scale_log2,
-        flag_memory, flag_counters, flag_call, PREFIX + INDEX,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
 
@@ -394,3 +434,10 @@ def sparse_decode_kernel(
         tl.store(partial_max_ptr + partial, row_max, mask=heads < HEADS)
         tl.store(partial_sum_ptr + partial, _total(sums), mask=heads < HEADS)
         tl.store(partial_acc_ptr + partial[:, None] * HEAD_DIM + dim_offsets, acc, mask=tile_mask)
+    if flag_memory is not None:
+        if wrong:
+            tl.debug_barrier()
+            _report_list(
+                flag_memory, flag_counters, flag_call, PREFIX, indptr_ptr, indptr_stride, token, num_indices,
+                indices_ptr, indices_stride, begin, end, num_pool_rows,
+            )  # fmt: skip

@@ -47,13 +47,6 @@ def share_of(split, num_splits, tiles, SPLIT: gl.constexpr):
 
 @no_type_check
 @gluon.jit
-def is_wrong(begin, end, num_indices):
-    """Return whether a token's offsets, as they are, are out of range or out of order."""
-    return (begin < 0) | (end < begin) | (end > num_indices)
-
-
-@no_type_check
-@gluon.jit
 def _part(source, first, last, BLOCK_K: gl.constexpr):
     """Return where the tiles of a list from ``first`` to ``last`` lie in memory, their place, and their indices."""
     indices_ptr, stride, begin, end, _ = source
