@@ -293,7 +293,7 @@ def hopper_wide_decode_kernel(
             # What was in shared memory is done with when it is written for this.
             barrier()
             report_share(
-                flag_memory, flag_counters, flag_call, is_first, batch_idx_ptr, used_k_ptr, table_ptr,
-                page_table_stride_page, sequence, num_new, capacity, num_rows, row, gl.maximum(begin, share_begin),
-                share_end, num_pages, PAGED, PAGE, num_warps,
+                flag_memory, flag_counters, flag_call, is_first, batch_idx_ptr, used_k_ptr, page_table_ptr,
+                page_table_stride_row, page_table_stride_page, sequence, num_new, capacity, num_rows, row,
+                gl.maximum(begin, share_begin), share_end, num_pages, PAGED, PAGE, num_warps,
             )  # fmt: skip

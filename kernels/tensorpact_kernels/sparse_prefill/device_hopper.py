@@ -17,8 +17,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, copy_to_shared
-from tensorpact_kernels.sparse_prefill.device import clamp_span, load_span
-from tensorpact_kernels.sparse_prefill.device_hopper_report import any_past, is_wrong, report_lists, share_of, tiles_of
+from tensorpact_kernels.sparse_prefill.device_hopper_report import any_past, report_lists, share_of, tiles_of
+from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, is_wrong, load_span
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
 LOG2_E = gl.constexpr(1.4426950408889634)

@@ -14,7 +14,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from tensorpact._values.device_flag import tell
-from tensorpact_kernels.sparse_prefill.device import clamp_span, load_span, report_span
+from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, load_span, report_span
 
 # Places of the checks that a launch names, as the portable kernels have them.
 PREFIX = gl.constexpr(0)
@@ -43,13 +43,6 @@ def share_of(split, num_splits, tiles, SPLIT: gl.constexpr):
         first = gl.minimum(split * share, tiles)
         last = gl.minimum(first + share, tiles)
     return first, last
-
-
-@no_type_check
-@gluon.jit
-def is_wrong(begin, end, num_indices):
-    """Return whether a token's offsets, as they are, are out of range or out of order."""
-    return (begin < 0) | (end < begin) | (end > num_indices)
 
 
 @no_type_check
