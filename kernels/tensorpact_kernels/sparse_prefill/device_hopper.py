@@ -182,13 +182,12 @@ def sparse_wide_kernel(
     index = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     gather(kv_tiles.index(0), first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
     index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
-    wrong = False
     if flag_memory is not None:
         # The other head blocks have the same lists, and the other splits the same offsets. Without a branch: one that
         # is here has the assembler keep the descriptors of the loop in registers.
         behind = gl.where(first_head == 0, last, first)
-        wrong = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
-        wrong = wrong | (wrong_span & (first_head == 0) & (split == 0))
+        past = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
+        past = past | (wrong_span & (first_head == 0) & (split == 0)).to(gl.int32)
 
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, ROW)
     sums = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
@@ -244,9 +243,9 @@ def sparse_wide_kernel(
         out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(copy_dims, 0)
         gl.store(out_pointers, q_tile.load(COPY), mask=gl.expand_dims(copy_heads < HEADS, 1))
     if flag_memory is not None:
-        if wrong:
-            # What was in shared memory is done with when it is written for this.
-            barrier()
+        # What was in shared memory is done with when it is written for this.
+        barrier()
+        if gl.max(past, axis=0) > 0:
             report_lists(
                 flag_memory, flag_counters, flag_call, token, split, num_splits,
                 (prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride,
