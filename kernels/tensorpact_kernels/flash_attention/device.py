@@ -297,14 +297,6 @@ def flash_kernel(
     first_key, first_slot, filled = key_span(
         cu_k_ptr, used_k_ptr, leftpad_ptr, cu_new_ptr, sequence, cached, num_new, num_new_tokens, capacity
     )  # fmt: skip
-    if flag_memory is not None:
-        if cu_k_ptr is None:
-            # The program of the first tile of queries, which every sequence with a query has, reports for all.
-            if (key_head == 0) & (split == 0) & (tile == 0):
-                report_sequence(
-                    flag_memory, flag_counters, flag_call, batch_idx_ptr, used_k_ptr, sequence, num_new, capacity,
-                    num_rows,
-                )  # fmt: skip
     row = sequence
     if batch_idx_ptr is not None:
         row = tl.load(batch_idx_ptr + sequence).to(tl.int64)
@@ -378,11 +370,7 @@ def flash_kernel(
     if PAGED:
         table_ptr = page_table_ptr + row * page_table_stride_row
         if flag_memory is not None:
-            if key_head == 0:
-                report_pages(
-                    flag_memory, flag_counters, flag_call, table_ptr, page_table_stride_page, row, capacity // PAGE,
-                    tl.maximum(begin, share_begin), share_end, num_pages, PAGE,
-                )  # fmt: skip
+            first_seen = tl.maximum(begin, share_begin)
     acc = tl.zeros((BLOCK_M, BLOCK_V), dtype=tl.float32)
     row_max = tl.full((BLOCK_M,), LOWEST, dtype=tl.float32)
     row_sum = tl.zeros((BLOCK_M,), dtype=tl.float32)
@@ -440,3 +428,18 @@ def flash_kernel(
         if lse_ptr is not None:
             lse_row = sequence * lse_stride_batch + head * lse_stride_head + first_q + token
             tl.store(lse_ptr + lse_row, lse, mask=is_query)
+    if flag_memory is not None:
+        if cu_k_ptr is None:
+            # The program of the first tile of queries, which every sequence with a query has, reports for all.
+            if (key_head == 0) & (split == 0) & (tile == 0):
+                report_sequence(
+                    flag_memory, flag_counters, flag_call, batch_idx_ptr, used_k_ptr, sequence, num_new, capacity,
+                    num_rows,
+                )  # fmt: skip
+        if PAGED:
+            # The other key heads have the same pages, which the caches have by now.
+            if key_head == 0:
+                report_pages(
+                    flag_memory, flag_counters, flag_call, table_ptr, page_table_stride_page, row, capacity // PAGE,
+                    first_seen, share_end, num_pages, PAGE,
+                )  # fmt: skip

@@ -12,12 +12,11 @@ import triton.language as tl
 from tensorpact_kernels.sparse_prefill.device_lists import (
     EXTEND,
     PREFIX,
-    any_past,
     clamp_span,
     indices_at,
     is_wrong,
     load_span,
-    report_list,
+    look_at_list,
 )
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -202,43 +201,20 @@ def sparse_prefill_kernel(
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
     sums = _no_sums(BLOCK_H, BLOCK_K)
-    is_first = tl.program_id(0) % head_blocks == 0
-    begin, end = load_span(prefix_indptr_ptr, prefix_indptr_stride, token)
+    prefix_begin, prefix_end = load_span(prefix_indptr_ptr, prefix_indptr_stride, token)
     if flag_memory is not None:
-        # The other head blocks have the same lists.
-        wrong = is_wrong(begin, end, num_prefix_indices) & is_first
-    begin, end = clamp_span(begin, end, num_prefix_indices)
-    if flag_memory is not None:
-        wrong = wrong | any_past(
-            prefix_indices_ptr, prefix_indices_stride, begin, tl.where(is_first, end, begin), num_pool_rows
-        )  # fmt: skip
-        if wrong:
-            tl.debug_barrier()
-            report_list(
-                flag_memory, flag_counters, flag_call, PREFIX, prefix_indptr_ptr, prefix_indptr_stride, token,
-                num_prefix_indices, prefix_indices_ptr, prefix_indices_stride, begin, end, num_pool_rows,
-            )  # fmt: skip
+        prefix_wrong = is_wrong(prefix_begin, prefix_end, num_prefix_indices)
+    prefix_begin, prefix_end = clamp_span(prefix_begin, prefix_end, num_prefix_indices)
     acc, row_max, sums = _attend_rows(
         q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, None, 0, 0,
-        prefix_indices_ptr, prefix_indices_stride, begin, end, scale_log2,
+        prefix_indices_ptr, prefix_indices_stride, prefix_begin, prefix_end, scale_log2,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
     begin, end = load_span(extend_indptr_ptr, extend_indptr_stride, token)
     if flag_memory is not None:
-        # The other head blocks have the same lists.
-        wrong = is_wrong(begin, end, num_extend_indices) & is_first
+        extend_wrong = is_wrong(begin, end, num_extend_indices)
     begin, end = clamp_span(begin, end, num_extend_indices)
-    if flag_memory is not None:
-        wrong = wrong | any_past(
-            extend_indices_ptr, extend_indices_stride, begin, tl.where(is_first, end, begin), num_kv_rows
-        )  # fmt: skip
-        if wrong:
-            tl.debug_barrier()
-            report_list(
-                flag_memory, flag_counters, flag_call, EXTEND, extend_indptr_ptr, extend_indptr_stride, token,
-                num_extend_indices, extend_indices_ptr, extend_indices_stride, begin, end, num_kv_rows,
-            )  # fmt: skip
     acc, row_max, sums = _attend_rows(
         q, acc, row_max, sums,
         kv_ptr, kv_stride_row, kv_stride_dim, num_kv_rows, None, 0, 0,
@@ -252,6 +228,18 @@ def sparse_prefill_kernel(
     tl.store(out_ptr + out_offsets, out.to(q.dtype), mask=tile_mask)
     if lse_ptr is not None:
         tl.store(lse_ptr + token * HEADS + heads, lse, mask=heads < HEADS)
+    if flag_memory is not None:
+        # The other head blocks have the same lists.
+        if tl.program_id(0) % head_blocks == 0:
+            look_at_list(
+                flag_memory, flag_counters, flag_call, PREFIX, prefix_wrong, prefix_indptr_ptr, prefix_indptr_stride,
+                token, num_prefix_indices, prefix_indices_ptr, prefix_indices_stride, prefix_begin, prefix_end,
+                num_pool_rows,
+            )  # fmt: skip
+            look_at_list(
+                flag_memory, flag_counters, flag_call, EXTEND, extend_wrong, extend_indptr_ptr, extend_indptr_stride,
+                token, num_extend_indices, extend_indices_ptr, extend_indices_stride, begin, end, num_kv_rows,
+            )  # fmt: skip
 
 
 @no_type_check
@@ -312,9 +300,8 @@ def sparse_decode_kernel(
 
     begin, end = load_span(indptr_ptr, indptr_stride, token)
     if flag_memory is not None:
-        # The other head blocks have the same list, and the other splits the same offsets.
-        is_first = tl.program_id(0) % head_blocks == 0
-        wrong = is_wrong(begin, end, num_indices) & is_first & (split == 0)
+        # The other splits have the same offsets.
+        wrong = is_wrong(begin, end, num_indices) & (split == 0)
     begin, end = clamp_span(begin, end, num_indices)
     if SPLIT:
         share = tl.cdiv(tl.cdiv(end - begin, num_splits), BLOCK_K) * BLOCK_K
@@ -322,9 +309,6 @@ def sparse_decode_kernel(
         end = tl.minimum(end, begin + share)
     q_offsets = token * q_stride_token + head_offsets * q_stride_head + dim_offsets * q_stride_dim
     q = tl.load(q_ptr + q_offsets, mask=tile_mask, other=0.0)
-    if flag_memory is not None:
-        behind = tl.where(is_first, end, begin)
-        wrong = wrong | any_past(indices_ptr, indices_stride, begin, behind, num_pool_rows)
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
     sums = _no_sums(BLOCK_H, BLOCK_K)
@@ -348,9 +332,9 @@ def sparse_decode_kernel(
         tl.store(partial_sum_ptr + partial, _total(sums), mask=heads < HEADS)
         tl.store(partial_acc_ptr + partial[:, None] * HEAD_DIM + dim_offsets, acc, mask=tile_mask)
     if flag_memory is not None:
-        if wrong:
-            tl.debug_barrier()
-            report_list(
-                flag_memory, flag_counters, flag_call, PREFIX, indptr_ptr, indptr_stride, token, num_indices,
+        # The other head blocks have the same list.
+        if tl.program_id(0) % head_blocks == 0:
+            look_at_list(
+                flag_memory, flag_counters, flag_call, PREFIX, wrong, indptr_ptr, indptr_stride, token, num_indices,
                 indices_ptr, indices_stride, begin, end, num_pool_rows,
             )  # fmt: skip

@@ -182,12 +182,6 @@ def sparse_wide_kernel(
     index = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     gather(kv_tiles.index(0), first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
     index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
-    if flag_memory is not None:
-        # The other head blocks have the same lists, and the other splits the same offsets. Without a branch: one that
-        # is here has the assembler keep the descriptors of the loop in registers.
-        behind = gl.where(first_head == 0, last, first)
-        past = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
-        past = past | (wrong_span & (first_head == 0) & (split == 0)).to(gl.int32)
 
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, ROW)
     sums = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
@@ -218,6 +212,12 @@ def sparse_wide_kernel(
         pending = warpgroup_mma(weights_tile, tile, values, is_async=True)
         values = warpgroup_mma_wait(0, deps=(pending,))
     async_copy.wait_group(0)
+    if flag_memory is not None:
+        # The other head blocks have the same lists, and the other splits the same offsets. By now the caches have the
+        # indices; in front of the loop a program would wait for them, and keep what it has found.
+        behind = gl.where(first_head == 0, last, first)
+        past = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
+        past = past | (wrong_span & (first_head == 0) & (split == 0)).to(gl.int32)
 
     row_sum = gl.sum(sums, axis=1)
     heads = first_head + gl.arange(0, BLOCK_H, layout=ROW)

@@ -78,9 +78,8 @@ def any_past(
 ):
     """Return, by thread, whether an index of a share is past the rows.
 
-    To be called between the first copies that a program starts and its waiting for them: what is loaded here is there
-    as soon as they are, and nothing but a register lives on. What the threads have found is for the end of the program
-    to put together, since that takes a barrier.
+    To be called behind the loop, where the caches have the indices. What the threads have found is for the end of the
+    program to put together, since that takes a barrier.
 
     Args:
         prefix: List of rows in the pool.

@@ -89,8 +89,8 @@ class Mailbox:
         with torch.inference_mode(False):
             #: The block as a tensor, which a launch takes.
             self.memory: Tensor = torch.zeros(size, dtype=torch.int64, pin_memory=device.type != "cpu")
-            #: Tickets given, records dropped, and records read as far as the device knows; what kernels have told of themselves; then for each stream and each
-            #: captured launch what was found, programs done, and runs.
+            #: Tickets given, records dropped, and records read as far as the device knows; what kernels have told of
+            #: themselves; then for each stream and each captured launch what was found, programs done, and runs.
             words = _COUNTERS + 4 * (STREAMS + CAPTURED)
             self.counters: Tensor = torch.zeros(words, dtype=torch.int64, device=device)
             self.counters[_COUNTERS::4].fill_(NONE)
