@@ -4,7 +4,7 @@ import functools
 
 from tensorpact import DocumentedError
 
-from ._flash_attention_rules import keys_of, rotary_rows
+from ._flash_attention_rules import keys_beside, keys_of, rotary_rows
 
 MOST_COLUMNS = 256
 """Widest head of queries and keys that the kernel keeps in registers."""
@@ -211,11 +211,7 @@ ROTARY_ROWS = _documented(
     "rotary-table-too-short",
     ValueError,
     "rotary_cos has {So} rows, and positions below {needed} are rotated",
-    fields={
-        "needed": lambda tokens, k, cache_seqlens, rotary_seqlens, causal, window_size, attention_chunk, capacity: (
-            rotary_rows(tokens, k, cache_seqlens, rotary_seqlens, causal, window_size, attention_chunk, capacity)
-        )
-    },
+    fields={"needed": lambda turned, cached, rotary_seqlens: rotary_rows(turned, cached, rotary_seqlens)},
 )
 EXPANDED = _documented(
     "written-tensor-repeats-itself",
@@ -286,10 +282,14 @@ USED_RANGE = _documented(
 ROTARY_RANGE = _documented(
     "rotary-position-out-of-range",
     ValueError,
-    "{name}[{position}] leads to {value}, expected {expected}: positions are rows of rotary_cos",
+    "{name} leads sequence {position} to {value}, but rotary_cos has {So} rows: positions are its rows, from 0 on",
 )
 CHUNK_KEYS = _documented(
     "attention-chunk-before-the-first-key-of-a-row",
     ValueError,
-    "attention_chunk counts from the first key, but sequence {position} has {limit} queries and {value} keys",
+    "attention_chunk counts from the first key, but sequence {position} has {queries} queries and {keys} keys",
+    fields={
+        "queries": lambda cached, k, value, limit: limit if cached < 0 else value + keys_beside(cached, k),
+        "keys": lambda cached, k, value, limit: value if cached < 0 else limit + keys_beside(cached, k),
+    },
 )

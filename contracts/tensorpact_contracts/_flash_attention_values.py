@@ -35,24 +35,12 @@ from ._flash_attention_errors import (
     ROTARY_RANGE,
     USED_RANGE,
 )
-from ._flash_attention_rules import counts_up, turned_queries
+from ._flash_attention_rules import counts_up
 
 
 def _new_rows(new: tuple[int, ...]) -> int:
     """New tokens of each sequence, where they are not packed."""
     return new[1] if len(new) == 2 else 0
-
-
-def _rotated_rows(
-    new: tuple[int, ...],
-    tokens: tuple[int, ...],
-    causal: bool,
-    window_size: tuple[int, int],
-    attention_chunk: int | None,
-    capacity: int,
-) -> int:
-    """Positions that the tokens of each sequence are rotated to, as far as they are not packed."""
-    return max(turned_queries(tokens, causal, window_size, attention_chunk, capacity), _new_rows(new))
 
 
 Rule = Callable[..., Any]
@@ -146,8 +134,9 @@ def rows_of_the_cache() -> list[Clause]:
 def pages() -> list[Clause]:
     """Which pages the used columns of each row name.
 
-    Columns that left padding, a window or a chunk hides from every query may hold a negative number. With
-    ``cache_batch_idx`` a row of the table belongs to another sequence than its number says, and none is looked at.
+    Where left padding, a window or a chunk may hide a whole page at the front of a row, a column may hold a negative
+    number: clauses count columns from the front, and cannot say where the hidden ones end. With ``cache_batch_idx`` a
+    row of the table belongs to another sequence than its number says, and none is looked at.
     """
     return [
         values(
@@ -155,9 +144,7 @@ def pages() -> list[Clause]:
             within(0, "rows"),
             active=upto("cache_seqlens", per="slots", plus=_NEW),
             error=PAGE_RANGE,
-            when=lambda cache_batch_idx, cache_leftpad, window_size, attention_chunk: (
-                cache_batch_idx is None and cache_leftpad is None and window_size[0] < 0 and not attention_chunk
-            ),
+            when=lambda cache_batch_idx, hidden, slots: cache_batch_idx is None and hidden < slots,
         ),
         values(
             "page_table",
@@ -165,58 +152,115 @@ def pages() -> list[Clause]:
             active=upto("cache_seqlens", per="slots", plus=_NEW),
             padding="negative",
             error=PAGE_RANGE,
-            when=lambda cache_batch_idx, cache_leftpad, window_size, attention_chunk: (
-                cache_batch_idx is None and (cache_leftpad is not None or window_size[0] >= 0 or bool(attention_chunk))
-            ),
+            when=lambda cache_batch_idx, hidden, slots: cache_batch_idx is None and hidden >= slots,
         ),
     ]
 
 
-def _rotations(first: str, when: Rule | None, queries: Rule) -> list[Clause]:
-    """New keys, queries, and packed ones of both, from the first position of each sequence on."""
-    return [
-        values(first, at_most("So"), plus=_rotated_rows, error=ROTARY_RANGE, when=when),
-        values(first, at_most("So"), plus=steps("cu_seqlens_k_new"), error=ROTARY_RANGE, when=when),
-        values(first, at_most("So"), plus=steps("cu_seqlens_q"), error=ROTARY_RANGE, when=queries),
-    ]
-
-
-def _start_at_lengths(cache_seqlens: Tensor | int | None, rotary_seqlens: Tensor | None) -> bool:
-    return rotary_seqlens is None and isinstance(cache_seqlens, Tensor)
-
-
-def _packed_queries_count_up(
+def _packed_queries_turn(
     cu_seqlens_q: Tensor | None,
     max_seqlen_q: int | None,
+    only_qv: bool,
     causal: bool,
     window_size: tuple[int, int],
     attention_chunk: int | None,
     capacity: int,
 ) -> bool:
-    return cu_seqlens_q is not None and counts_up(max_seqlen_q or 0, causal, window_size, attention_chunk, capacity)
-
-
-def _packed_queries_count_up_from_lengths(
-    cache_seqlens: Tensor | int | None,
-    rotary_seqlens: Tensor | None,
-    cu_seqlens_q: Tensor | None,
-    max_seqlen_q: int | None,
-    causal: bool,
-    window_size: tuple[int, int],
-    attention_chunk: int | None,
-    capacity: int,
-) -> bool:
-    return _start_at_lengths(cache_seqlens, rotary_seqlens) and _packed_queries_count_up(
-        cu_seqlens_q, max_seqlen_q, causal, window_size, attention_chunk, capacity
+    """Whether packed queries are rotated to one position after the other."""
+    return (
+        cu_seqlens_q is not None
+        and not only_qv
+        and counts_up(max_seqlen_q or 0, causal, window_size, attention_chunk, capacity)
     )
 
 
-def positions() -> list[Clause]:
-    """Rows of the rotary tables that are read, and keys that stand in front of the queries of a chunked call."""
+def _packed_queries_turn_from_starts(
+    all_turn: bool,
+    cu_seqlens_q: Tensor | None,
+    max_seqlen_q: int | None,
+    only_qv: bool,
+    causal: bool,
+    window_size: tuple[int, int],
+    attention_chunk: int | None,
+    capacity: int,
+) -> bool:
+    return all_turn and _packed_queries_turn(
+        cu_seqlens_q, max_seqlen_q, only_qv, causal, window_size, attention_chunk, capacity
+    )
+
+
+def _packed_queries_turn_from_lengths(
+    cached: int,
+    So: int,
+    rotary_seqlens: Tensor | None,
+    cu_seqlens_q: Tensor | None,
+    max_seqlen_q: int | None,
+    only_qv: bool,
+    causal: bool,
+    window_size: tuple[int, int],
+    attention_chunk: int | None,
+    capacity: int,
+) -> bool:
+    """Whether they are rotated on from the length of their row, or to a length that is no position of the tables."""
+    if rotary_seqlens is not None or only_qv:
+        return False
+    return cached >= So or _packed_queries_turn(
+        cu_seqlens_q, max_seqlen_q, only_qv, causal, window_size, attention_chunk, capacity
+    )
+
+
+def rotations() -> list[Clause]:
+    """Rows of the rotary tables that are read.
+
+    A sequence without a rotated token may be anywhere, and a clause cannot leave such sequences out. Where there may be
+    some, ``rotary_seqlens`` are not looked at, and ``reach`` is what a length alone may come to.
+    """
     return [
-        values("rotary_seqlens", at_least(0), error=ROTARY_RANGE),
-        *_rotations("rotary_seqlens", None, _packed_queries_count_up),
-        *_rotations("cache_seqlens", _start_at_lengths, _packed_queries_count_up_from_lengths),
+        values("rotary_seqlens", at_least(0), error=ROTARY_RANGE, when=lambda all_turn: all_turn),
+        values("rotary_seqlens", at_most("So"), plus="turned", error=ROTARY_RANGE, when=lambda turned: turned > 0),
+        values(
+            "rotary_seqlens",
+            at_most("So"),
+            plus=steps("cu_seqlens_k_new"),
+            error=ROTARY_RANGE,
+            when=lambda all_turn, k_cache: all_turn and k_cache is not None,
+        ),
+        values(
+            "rotary_seqlens",
+            at_most("So"),
+            plus=steps("cu_seqlens_q"),
+            error=ROTARY_RANGE,
+            when=_packed_queries_turn_from_starts,
+        ),
+        values(
+            "cache_seqlens",
+            at_most("So"),
+            plus="turned",
+            error=ROTARY_RANGE,
+            when=lambda cache_seqlens, rotary_seqlens, turned: (
+                rotary_seqlens is None and isinstance(cache_seqlens, Tensor) and turned > 0
+            ),
+        ),
+        values(
+            "cu_seqlens_k_new",
+            steps_at_most("reach"),
+            plus="cache_seqlens",
+            error=ROTARY_RANGE,
+            when=lambda rotary_seqlens, k_cache: rotary_seqlens is None and k_cache is not None,
+        ),
+        values(
+            "cu_seqlens_q",
+            steps_at_most("reach"),
+            plus="cache_seqlens",
+            error=ROTARY_RANGE,
+            when=_packed_queries_turn_from_lengths,
+        ),
+    ]
+
+
+def chunks() -> list[Clause]:
+    """Keys that stand in front of the queries of a chunked call."""
+    return [
         values(
             "cache_seqlens",
             at_least(lambda tokens: tokens[1]),
@@ -236,6 +280,24 @@ def positions() -> list[Clause]:
             error=CHUNK_KEYS,
             when=lambda cache_seqlens, cache_leftpad, attention_chunk: (
                 bool(attention_chunk) and cache_leftpad is None and isinstance(cache_seqlens, Tensor)
+            ),
+        ),
+        values(
+            "cu_seqlens_q",
+            steps_at_most("cached"),
+            plus=lambda new: -_new_rows(new),
+            error=CHUNK_KEYS,
+            when=lambda cached, cache_leftpad, cu_seqlens_k_new, attention_chunk: (
+                bool(attention_chunk) and cache_leftpad is None and cached >= 0 and cu_seqlens_k_new is None
+            ),
+        ),
+        values(
+            "cu_seqlens_q",
+            steps_at_most(steps("cu_seqlens_k_new")),
+            plus=lambda cached: -cached,
+            error=CHUNK_KEYS,
+            when=lambda cached, cache_leftpad, attention_chunk: (
+                bool(attention_chunk) and cache_leftpad is None and cached >= 0
             ),
         ),
     ]

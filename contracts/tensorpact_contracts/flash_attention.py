@@ -1,5 +1,7 @@
 """Contracts of flash attention: with a key-value cache, and over packed sequences."""
 
+from torch import Tensor
+
 from tensorpact import Contract
 from tensorpact.clauses import (
     Clause,
@@ -91,7 +93,9 @@ from ._flash_attention_errors import (
     WINDOW,
 )
 from ._flash_attention_rules import (
+    all_turn,
     chunk_fits,
+    first_needed,
     has_axes,
     holds_batch,
     is_cap,
@@ -100,8 +104,9 @@ from ._flash_attention_rules import (
     length_fits,
     new_tokens_fit,
     rotary_rows,
+    turned_rows,
 )
-from ._flash_attention_values import boundaries, pages, positions, rows_of_the_cache, used_keys, used_queries
+from ._flash_attention_values import boundaries, chunks, pages, rotations, rows_of_the_cache, used_keys, used_queries
 
 __all__ = [
     "APPEND_RANGE",
@@ -260,6 +265,37 @@ def _rotary() -> list[Clause]:
     ]
 
 
+def _known_on_the_host() -> list[Clause]:
+    """What shapes and ints tell of every sequence at once, for clauses on the numbers of each."""
+    return [
+        let(
+            cached=lambda cache_seqlens, capacity: (
+                capacity if cache_seqlens is None else -1 if isinstance(cache_seqlens, Tensor) else int(cache_seqlens)
+            )
+        ),
+        let(
+            hidden=lambda tokens, k, cached, cache_leftpad, window_size, attention_chunk, capacity: first_needed(
+                tokens, k, cached, cache_leftpad, window_size, attention_chunk, capacity
+            )
+        ),
+        let(
+            turned=lambda rotary_cos, tokens, k, k_cache, only_qv, causal, window_size, attention_chunk, capacity: (
+                0
+                if rotary_cos is None
+                else turned_rows(tokens, k, k_cache, only_qv, causal, window_size, attention_chunk, capacity)
+            )
+        ),
+        let(
+            all_turn=lambda rotary_cos, turned, tokens, k, k_cache, only_qv, B, allow_padded_tail: (
+                rotary_cos is not None and all_turn(turned, tokens, k, k_cache, only_qv, B, allow_padded_tail)
+            )
+        ),
+        let(
+            reach=lambda So, all_turn, cached, capacity: So if all_turn else max(So, capacity if cached < 0 else cached)
+        ),
+    ]
+
+
 KVCACHE = Contract(
     "flash_attn_with_kvcache",
     dims={
@@ -384,6 +420,7 @@ KVCACHE = Contract(
             error=LENGTH_RANGE,
             about="cache_seqlens",
         ),
+        *_known_on_the_host(),
         require(
             lambda tokens, k, cache_seqlens, cache_leftpad, capacity, attention_chunk: chunk_fits(
                 tokens, k, cache_seqlens, cache_leftpad, capacity, attention_chunk
@@ -392,10 +429,7 @@ KVCACHE = Contract(
             about="attention_chunk",
         ),
         require(
-            lambda So, tokens, k, cache_seqlens, rotary_seqlens, causal, window_size, attention_chunk, capacity: (
-                So
-                >= rotary_rows(tokens, k, cache_seqlens, rotary_seqlens, causal, window_size, attention_chunk, capacity)
-            ),
+            lambda So, turned, cached, rotary_seqlens: So >= rotary_rows(turned, cached, rotary_seqlens),
             error=ROTARY_ROWS,
             about="rotary_cos",
         ),
@@ -410,7 +444,8 @@ KVCACHE = Contract(
         *boundaries("cu_seqlens_k_new", lambda new: new[0]),
         *rows_of_the_cache(),
         *pages(),
-        *positions(),
+        *rotations(),
+        *chunks(),
     ],
 )
 
