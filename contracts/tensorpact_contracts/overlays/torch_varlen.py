@@ -74,11 +74,6 @@ def _is_scale(scale: float | None) -> bool:
     return scale is None or (scale > 0 and fits_float(scale))
 
 
-def _slots(pool: Tensor, table: Tensor | None) -> int:
-    """Tokens for which a row of the table has places; 0 without one."""
-    return 0 if table is None else pool.size(1) * table.size(1)
-
-
 VARLEN = Contract(
     "varlen_attn",
     dims={
@@ -106,7 +101,8 @@ VARLEN = Contract(
         needs("block_table", "seqused_k", error=TABLE_LENGTHS),
         require(_is_scale, error=SCALE, about="scale"),
         values("cu_seq_q", starts_at(0), nondecreasing(), at_most("Tq"), steps_at_most("max_q"), error=OFFSETS),
-        let(keys=lambda key: key.size(0), slots=lambda key, block_table: _slots(key, block_table)),
+        let(keys=lambda key: key.size(0)),
+        let(slots=lambda key, C: key.size(1) * C),
         # Beside a table nothing reads them.
         values(
             "cu_seq_k",
@@ -124,7 +120,9 @@ VARLEN = Contract(
             when=lambda block_table: block_table is None,
             error=USED,
         ),
-        values("seqused_k", at_least(0), at_most("slots"), when=lambda block_table: block_table is not None, error=USED),
+        values(
+            "seqused_k", at_least(0), at_most("slots"), when=lambda block_table: block_table is not None, error=USED
+        ),
         values("seqused_k", at_most("max_k"), error=USED),
     ],
 )
