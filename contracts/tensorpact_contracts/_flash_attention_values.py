@@ -21,7 +21,7 @@ from tensorpact.clauses import (
     within,
 )
 
-from ._flash_attention_errors import (
+from ._flash_attention_number_errors import (
     APPEND_RANGE,
     BOUNDARIES_END,
     BOUNDARIES_ORDER,

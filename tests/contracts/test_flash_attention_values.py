@@ -78,7 +78,8 @@ def both(**ends: Any) -> dict[str, Any]:
 
 
 ORDER = "{} is {}, expected {}: boundaries begin at 0 and never decrease"
-END = "{} is {}, but there are {} tokens to cut; only allow_padded_tail=True lets some over at the end"
+END = "{} is {}, but there are {} tokens to cut"
+SHORT = END + "; only allow_padded_tail=True lets some over at the end"
 LONG = "sequence {} of {} has {} tokens, but the longest was said to have {}"
 LENGTH = "cache_seqlens[{}] is {}, but a row holds 0 to {} tokens"
 APPENDED = "sequence {} would have {} tokens with its new ones, but a row has {} slots"
@@ -87,7 +88,7 @@ ROW = "cache_batch_idx[{}] is {}, expected {}: a row for each sequence"
 PAGE = "page_table[{}] is {}, but the cache has 7 pages, and tokens lie in this one"
 USED = "{} is {}, expected {}: no more tokens can be used than there are"
 ROTARY = "{} leads sequence {} to {}, but rotary_cos has {} rows: positions are its rows, from 0 on"
-CHUNK = "attention_chunk counts from the first key, but sequence {} has {} queries and {} keys"
+CHUNK = "attention_chunk counts from the first key, but sequence {} has {} and {}"
 BEFORE = "at least the entry before it, {}"
 R37_TOKENS = table([0, 4, 8, 12, 16], [2, -1, -1, -1, -1], [3, 4, 5, -1, -1])
 REFUSED = {
@@ -106,8 +107,12 @@ REFUSED = {
         packed(k=half(5, 4, 16)[:2], v=half(5, 4, 16)[:2], allow_padded_tail=True)),
     "R13-all": (documented.BOUNDARIES_END, END.format("cu_seqlens_q[2]", 5, 4),
         packed(q=half(4, 5, 16), k=half(4, 5, 16), v=half(4, 5, 16))),
-    "R32": (documented.BOUNDARIES_END, END.format("cu_seqlens_q[1]", 3, 5), packed(**both(e=ints(0, 3)))),
+    "R32": (documented.BOUNDARIES_END, SHORT.format("cu_seqlens_q[1]", 3, 5), packed(**both(e=ints(0, 3)))),
     "R34": (documented.LONGER, LONG.format(0, "cu_seqlens_q", 3, 2), packed(max_seqlen_q=2)),
+    "R34-one-token": (documented.LONGER, "sequence 0 of cu_seqlens_q has 1 token, but the longest was said to have 0",
+        packed(cu_seqlens_q=ints(0, 1, 5), max_seqlen_q=0)),
+    "R33-one-token": (documented.BOUNDARIES_END, "cu_seqlens_k[2] is 5, but there is 1 token to cut",
+        packed(k=half(1, 4, 16), v=half(1, 4, 16))),
     "R34-keys": (documented.LONGER, LONG.format(0, "cu_seqlens_k", 3, 2), packed(max_seqlen_k=2)),
     "R34-used": (documented.LONGER, LONG.format(1, "seqused_q", 2, 1),
         packed(max_seqlen_q=1, seqused_q=ints(1, 2), max_seqlen_k=3)),
@@ -130,7 +135,7 @@ REFUSED = {
         rows(**queries(1, 2, 4, 7))),
     "f8-order": (documented.BOUNDARIES_ORDER, ORDER.format("cu_seqlens_q[2]", 2, BEFORE.format(3)),
         rows(**queries(0, 3, 2, 7))),
-    "f8-end": (documented.BOUNDARIES_END, END.format("cu_seqlens_q[3]", 6, 7), rows(**queries(0, 3, 3, 6))),
+    "f8-end": (documented.BOUNDARIES_END, SHORT.format("cu_seqlens_q[3]", 6, 7), rows(**queries(0, 3, 3, 6))),
     "new-start": (documented.BOUNDARIES_ORDER, ORDER.format("cu_seqlens_k_new[0]", -1, "0 at the start"),
         rows(**new(4), cu_seqlens_k_new=ints(-1, 2, 2, 4))),
     "new-end": (documented.BOUNDARIES_END, END.format("cu_seqlens_k_new[3]", 5, 4),
@@ -217,17 +222,18 @@ REFUSED = {
             **rotary(10), causal=True, cache_batch_idx=ints(3), cache_seqlens=ints(9))),
     "f13-keys-of-values-alone": (documented.ROTARY_RANGE, ROTARY.format("cache_seqlens", 2, 10, 9),
         rows(**alone(3, 2), **new(3, 1), **rotary(9))),
-    "f19": (documented.CHUNK_KEYS, CHUNK.format(1, 2, 0), rows(attention_chunk=4)),
-    "f19-new": (documented.CHUNK_KEYS, CHUNK.format(1, 2, 1), rows(attention_chunk=4, **new(3, 1))),
-    "f19-packed": (documented.CHUNK_KEYS, CHUNK.format(1, 2, 0), rows(attention_chunk=4, **queries(0, 3, 5, 7))),
-    "f19-one-length-packed": (documented.CHUNK_KEYS, CHUNK.format(0, 3, 2),
+    "f19": (documented.CHUNK_KEYS, CHUNK.format(1, "2 queries", "0 keys"), rows(attention_chunk=4)),
+    "f19-new": (documented.CHUNK_KEYS, CHUNK.format(1, "2 queries", "1 key"), rows(attention_chunk=4, **new(3, 1))),
+    "f19-packed": (documented.CHUNK_KEYS, CHUNK.format(1, "2 queries", "0 keys"),
+        rows(attention_chunk=4, **queries(0, 3, 5, 7))),
+    "f19-one-length-packed": (documented.CHUNK_KEYS, CHUNK.format(0, "3 queries", "2 keys"),
         rows(attention_chunk=4, **queries(0, 3, 5, 7), cache_seqlens=2)),
-    "f19-one-length-packed-new": (documented.CHUNK_KEYS, CHUNK.format(1, 4, 3),
+    "f19-one-length-packed-new": (documented.CHUNK_KEYS, CHUNK.format(1, "4 queries", "3 keys"),
         rows(attention_chunk=4, **queries(0, 3, 7, 7), **new(3, 1), cache_seqlens=2)),
-    "f19-full-rows-packed": (documented.CHUNK_KEYS, CHUNK.format(2, 3, 2),
+    "f19-full-rows-packed": (documented.CHUNK_KEYS, CHUNK.format(2, "3 queries", "2 keys"),
         rows(attention_chunk=4, **queries(0, 2, 4, 7), k_cache=half(5, 2, 2, 32), v_cache=half(5, 2, 2, 24),
             cache_seqlens=None)),
-    "f19-packed-on-both-sides": (documented.CHUNK_KEYS, CHUNK.format(1, 2, 1),
+    "f19-packed-on-both-sides": (documented.CHUNK_KEYS, CHUNK.format(1, "2 queries", "1 key"),
         rows(attention_chunk=4, **queries(0, 3, 5, 7), **new(3), cu_seqlens_k_new=ints(0, 2, 2, 3), cache_seqlens=1)),
 }  # fmt: skip
 

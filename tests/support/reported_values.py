@@ -92,7 +92,7 @@ ENTRIES = {
     "packed": (fused_infer_attention_varlen, PACKED),
     "decode": (sparse_attn_v4_paged_decode, DECODE),
 }
-CUT = "{} is {}, but there are {} tokens to cut; only allow_padded_tail=True lets some over at the end"
+CUT = "{} is {}, but there are {} tokens to cut"
 END = "{} must end at the packed token count {}, got {}"
 REPORTED = {
     "R29": ("packed", {"cu_seqlens_q": ints(1, 3, 5)}, packed_attention.BOUNDARIES_START,
@@ -111,9 +111,9 @@ REPORTED = {
     "R39": ("prefill", {"kv_indices_prefix": ints(0, 99, -1, 3)}, sparse_prefill.INDEX_RANGE,
         "kv_indices_prefix[1] is 99, but there are 8 rows to take; a negative index is skipped"),
     "R39-decode": ("decode", {"kv_indices": ints(0, 99, -1, 3)}, sparse_prefill.DECODE_INDEX_RANGE,
-        "kv_indices[1] is 99, expected below P = 8: paged decode has no mark for an entry to skip"),
+        "kv_indices[1] is 99, expected below P = 8: paged decode takes a row for every entry and skips none"),
     "R39-decode-negative": ("decode", {"kv_indices": ints(0, 7, -1, 3)}, sparse_prefill.DECODE_INDEX_RANGE,
-        "kv_indices[2] is -1, expected at least 0: paged decode has no mark for an entry to skip"),
+        "kv_indices[2] is -1, expected at least 0: paged decode takes a row for every entry and skips none"),
     "R39-negative": ("prefill", {"kv_indices_prefix": ints(0, -2, -1, 3)}, None, ""),
     "R40": ("replay", {"ssm_state_indices": ints(1, 6, 5)}, replayssm.SLOT_RANGE,
         "`ssm_state_indices[1]` is 6, but the pool has 6 slots; a negative slot is padding."),
