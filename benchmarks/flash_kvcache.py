@@ -113,7 +113,7 @@ PORTABLE_CUTS = {
     (128, 8192): [(128, 64, 8, 3, 1), (128, 64, 8, 2, 1), (128, 128, 8, 2, 1), (64, 64, 4, 3, 2), (128, 64, 4, 3, 1)],
 }
 SPLITS = {1: (16, 33, 66), 16: (1, 3, 4), 64: (2, 3), 128: (2, 3)}
-SWEPT_PAGE = 64
+LEAST_COPIED_PAGE = 8
 ROUNDS = 5
 ERROR_LIMIT = 1e-2
 
@@ -223,8 +223,9 @@ def candidates_for(shape, options):
     rows = shape.queries * shape.heads // shape.key_heads
     cuts = shape.value_dim, rows
     found = [Candidate("ours"), Candidate("portable")]
-    if options.sweep and shape.page == SWEPT_PAGE:
-        found += [Candidate("hopper", cut) for cut in HOPPER_CUTS.get(cuts, [])]
+    if options.sweep:
+        # The copy unit is for pages of eight slots and more.
+        found += [Candidate("hopper", cut) for cut in HOPPER_CUTS.get(cuts, []) if shape.page >= LEAST_COPIED_PAGE]
         found += [Candidate("portable", cut) for cut in PORTABLE_CUTS.get(cuts, [])]
         found += [Candidate("ours", None, splits) for splits in SPLITS.get(shape.batch, ())]
     if options.peers and shape.queries == 1:

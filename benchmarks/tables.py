@@ -14,8 +14,10 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
-PAGES = [ROOT.parent / "docs" / name for name in ("benchmarks.md", "comparison.md", "torch-library.md")]
-PAGES = [ROOT.parent / "docs" / name for name in ("benchmarks.md", "comparison.md", "drafting.md")]
+PAGES = [
+    ROOT.parent / "docs" / name
+    for name in ("benchmarks.md", "comparison.md", "drafting.md", "torch-library.md", "values.md")
+]
 BLOCK = re.compile(r"(?P<begin><!-- table: (?P<name>\S+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
@@ -485,7 +487,51 @@ def drafts() -> str | None:
     return text + table(["function", "checks translated", "fired", "calls alike"], [*lines, last])
 
 
+def values_line(report: dict[str, Any]) -> str:
+    """Say which run it was, and what a launch cost the host in it."""
+    line = f"{report['device']}, torch {report['torch']}, triton {report['triton']}, {report['date']}."
+    launch = report.get("launch_us")
+    return line + (f" A launch of an ordinary Triton kernel: {launch['median']:.1f} µs.\n\n" if launch else "\n\n")
+
+
+def values() -> str | None:
+    """Return what the asynchronous checker adds to a call."""
+    report = figures("values")
+    if report is None:
+        return None
+    launch = report["launch_us"]["median"]
+    rows = [
+        [
+            f"`{name}`",
+            f"{found['replay_us_off']['median']:.1f}",
+            f"**{found['replay_us_async']['median']:.1f}**",
+            f"{found['host_us_off']['median']:.0f}",
+            f"{found['host_us_async']['median']:.0f} ± {found['host_us_async']['spread']:.0f}",
+            f"**{found['host_us_async']['median'] / launch:.2f}**",
+            f"{found['host_us_sync']['median']:.0f}",
+        ]
+        for name, found in report["entry_points"].items()
+    ]
+    head = ["call", "replay, off", "async adds", "host, off", "async adds", "in launches", "sync adds"]
+    return values_line(report) + table(head, rows)
+
+
+def values_checker() -> str | None:
+    """Return what the checker's kernel takes by itself."""
+    report = figures("values")
+    if report is None:
+        return None
+    rows = [
+        [name.replace("_", " "), f"{found['gpu_us']['median']:.1f}", f"{found['host_us']['median']:.1f}"]
+        for name, found in report["checker"].items()
+    ]
+    rows.append(["poll", "", f"{report['poll_us']['median']:.2f}"])
+    return table(["checker alone", "GPU, µs", "host, µs"], rows)
+
+
 TABLES = {
+    "values": values,
+    "values-checker": values_checker,
     "sparse-prefill": prefill,
     "sparse-prefill-designs": designs,
     "sparse-decode-16": lambda: decode(16),

@@ -1,15 +1,16 @@
-"""Cost of looking at the numbers inside tensors: the asynchronous checker, kernels that report, and the poll.
+"""Cost of looking at the numbers inside tensors: the asynchronous checker, and the poll.
 
     python benchmarks/values.py --out values.json
     TRITON_INTERPRET=1 python benchmarks/values.py --smoke
 
 On a GPU every figure is a difference between modes in one run, round by round, and its spread. ``launch`` is what one
-launch of the checker costs the host, the unit of the host figures. ``in_kernel`` times each kernel with a flag and
-without one; its target says when the switch may be on by default. ``--smoke`` runs every part once on the CPU, through
-Triton's interpreter, and times nothing but the parts on the host.
+launch of an ordinary Triton kernel costs the host, the unit of the host figures. ``--smoke`` runs every part once on
+the CPU, through Triton's interpreter, and times nothing but the parts on the host. Kernels that report have
+``values_in_kernel.py``.
 """
 
 import argparse
+import itertools
 import json
 import pathlib
 import statistics
@@ -20,21 +21,21 @@ from typing import Any
 from unittest import mock
 
 import torch
+import triton
 
 import tensorpact
 from tensorpact import _decorator
 from tensorpact._values import gate, launching, mailbox, pending, rows, table
+from tensorpact._values.judging import is_capturing
 from tensorpact_kernels import (
     flash_attn_varlen_func,
     flash_attn_with_kvcache,
     fused_infer_attention_varlen,
-    fused_recurrent_kda_packed_decode,
     fused_recurrent_kda_replayssm_decode,
     sparse_attn_v4_paged_decode,
-    sparse_attn_v4_paged_prefill,
 )
 
-TARGETS = {"gpu_us": 6.0, "host_launches": 1.2, "replay_us": 6.0, "poll_us": 0.3, "in_kernel_replay_share": 0.01}
+TARGETS = {"gpu_us": 6.0, "host_launches": 1.2, "replay_us": 6.0, "poll_us": 0.3}
 #: Mode, and whether kernels report.
 SETTINGS: dict[str, tuple[Any, bool]] = {
     "off": ("off", False),
@@ -104,59 +105,6 @@ def cached_call(device: str, batch: int = 64, page: int = 16, columns: int = 8) 
     return lambda: flash_attn_with_kvcache(**given)
 
 
-def long_decode_call(device: str, tokens: int = 64, keys: int = 1024, dim: int = 512) -> Call:
-    """Sparse decode of the size that Hopper's kernels are for."""
-    return decode_call(device, tokens, keys, dim)
-
-
-def prefill_call(device: str, tokens: int = 256, keys: int = 64, dim: int = 512) -> Call:
-    """Sparse prefill: two lists of rows with their offsets."""
-    ends = torch.arange(0, tokens * keys + 1, keys, device=device, dtype=torch.int32)
-    given = {
-        "q": torch.randn(tokens, 64, dim, device=device).bfloat16(),
-        "unified_kv": torch.randn(4096, dim, device=device).bfloat16(),
-        "kv_indices_prefix": torch.randint(0, 4096, (tokens * keys,), device=device, dtype=torch.int32),
-        "kv_indptr_prefix": ends,
-        "kv": torch.randn(tokens, dim, device=device).bfloat16(),
-        "kv_indices_extend": torch.randint(0, tokens, (tokens * keys,), device=device, dtype=torch.int32),
-        "kv_indptr_extend": ends.clone(),
-        "attn_sink": torch.randn(64, device=device),
-        "softmax_scale": dim**-0.5,
-    }
-    return lambda: sparse_attn_v4_paged_prefill(**given)
-
-
-def state_call(device: str, batch: int = 64) -> Call:
-    """KDA decode on the plain state: slots."""
-    heads, dim, slots = 4, 64, 2 * batch
-    zeros, random = (lambda *n: torch.zeros(n, device=device)), (lambda *n: torch.randn(n, device=device))
-    given = {
-        "mixed_qkv": random(batch, 3 * heads * dim),
-        "a": random(batch, heads * dim),
-        "b": random(batch, heads),
-        "A_log": zeros(heads),
-        "dt_bias": zeros(heads * dim),
-        "scale": dim**-0.5,
-        "initial_state": zeros(slots, heads, dim, dim),
-        "out": zeros(batch, 1, heads, dim),
-        "ssm_state_indices": torch.randperm(slots, device=device)[:batch].int(),
-    }
-    return lambda: fused_recurrent_kda_packed_decode(**given)
-
-
-def pages_call(device: str, batch: int = 32, columns: int = 64, page: int = 64) -> Call:
-    """Attention with a paged cache: pages and lengths."""
-    pages = batch * columns
-    given = {
-        "q": torch.randn(batch, 1, 16, 128, device=device).bfloat16(),
-        "k_cache": torch.randn(pages, page, 4, 128, device=device).bfloat16(),
-        "v_cache": torch.randn(pages, page, 4, 128, device=device).bfloat16(),
-        "cache_seqlens": torch.full((batch,), columns * page - 3, device=device, dtype=torch.int32),
-        "page_table": torch.randperm(pages, device=device).int().view(batch, columns),
-    }
-    return lambda: flash_attn_with_kvcache(**given)
-
-
 def varlen_call(device: str, batch: int = 16, length: int = 64) -> Call:
     """Flash attention over packed sequences: two vectors of boundaries, with a longest sequence each."""
     ends = torch.arange(0, batch * length + 1, length, device=device, dtype=torch.int32)
@@ -170,13 +118,6 @@ CALLS: dict[str, Callable[[str], Call]] = {
     "sparse_attn_v4_paged_decode": decode_call,
     "fused_recurrent_kda_replayssm_decode": replay_call,
     "fused_infer_attention_varlen": packed_call,
-}
-#: Every entry point with a kernel that reports.
-REPORTING = CALLS | {
-    "sparse_attn_v4_paged_decode of 512 columns": long_decode_call,
-    "sparse_attn_v4_paged_prefill": prefill_call,
-    "fused_recurrent_kda_packed_decode": state_call,
-    "flash_attn_with_kvcache": pages_call,
 }
 
 
@@ -258,33 +199,6 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     }
 
 
-def reporting(name: str, rounds: int) -> dict[str, Any]:
-    """What a flag costs the kernel of one entry point, and its launch."""
-    call, copies = REPORTING[name]("cuda"), 20
-    before = tensorpact.value_report().in_kernel
-    for setting in ("off", "in_kernel"):
-        with checks(setting):
-            for _ in range(20):
-                call()
-    carried = tensorpact.value_report().in_kernel - before
-    graphs = {setting: captured(call, setting, copies) for setting in ("off", "in_kernel")}
-    replay: dict[str, list[float]] = {setting: [] for setting in graphs}
-    host: dict[str, list[float]] = {setting: [] for setting in graphs}
-    for _ in range(rounds):
-        for setting, graph in graphs.items():
-            replay[setting].append(gpu_us(graph.replay, 10) / copies)
-            with checks(setting):
-                host[setting].append(host_us(call, 50, torch.cuda.synchronize))
-    tensorpact.synchronize()
-    return {
-        "launches_with_a_flag": carried,
-        "replay_us_off": spread(replay["off"]),
-        "replay_us_in_kernel": spread([a - b for a, b in zip(replay["in_kernel"], replay["off"], strict=True)]),
-        "replay_share": spread([a / b - 1 for a, b in zip(replay["in_kernel"], replay["off"], strict=True)]),
-        "host_us_in_kernel": spread([a - b for a, b in zip(host["in_kernel"], host["off"], strict=True)]),
-    }
-
-
 def alone(device: torch.device) -> Iterator[tuple[str, Call]]:
     """The checker by itself, on tables of several kinds; smaller ones for the interpreter."""
     box = mailbox.Mailbox(device)
@@ -302,20 +216,29 @@ def alone(device: torch.device) -> Iterator[tuple[str, Call]]:
         ],
         "256_that_differ": [rows.Row(rows.DISTINCT, torch.arange(256, device=device).int())],
     }
+    numbers = itertools.count(1)
     for label, checks in kinds.items():
-        made = table.encode(checks)
+        (made,) = table.encode(checks)
 
         def start(made: table.Table = made) -> None:
-            room = box.room(False, made)
-            if room is None:
+            stream, call = launching.stream_of(device), next(numbers)
+            laid, counter = box.lay(made, call, captured=is_capturing(), again=True), box.counter(stream)
+            if laid is None or counter is None:
                 raise RuntimeError("no table is free")
-            words = made.words[:]
-            for at, tensor in made.pointers:
-                words[at] = tensor.data_ptr()
-            box.write(room[0], 1, words)
-            launching.start(box, *room, made.count, made.parts)
+            launching.start(box, laid, counter, call, made, [tensor.data_ptr() for tensor in made.tensors], stream)
 
         yield label, start
+
+
+@triton.jit
+def nothing(t0, t1, t2, t3, t4, t5, n0, n1, n2, n3, n4, n5, n6, n7, n8):
+    """A kernel with six tensors and nine numbers, for what a launch costs."""
+
+
+def a_launch() -> Call:
+    """Start it, as a kernel of a library is started."""
+    x = torch.zeros(16, device="cuda")
+    return lambda: nothing[(1,)](x, x, x, x, x, x, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 
 
 def on_gpu(rounds: int) -> dict[str, Any]:
@@ -325,8 +248,9 @@ def on_gpu(rounds: int) -> dict[str, Any]:
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "targets": TARGETS}
     kernel: dict[str, Any] = {}
     for label, start in alone(torch.device("cuda", torch.cuda.current_device())):
-        start()
-        torch.cuda.synchronize()
+        for _ in range(2):
+            start()
+            torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(20):
@@ -336,10 +260,11 @@ def on_gpu(rounds: int) -> dict[str, Any]:
             "host_us": spread([host_us(start, 50, torch.cuda.synchronize) for _ in range(rounds)]),
         }
     found["checker"] = kernel
-    found["launch_us"] = kernel["one_range_of_64"]["host_us"]
+    launch = a_launch()
+    launch()
+    found["launch_us"] = spread([host_us(launch, 50, torch.cuda.synchronize) for _ in range(rounds)])
     found["poll_us"] = spread([host_us(tensorpact.poll, 5000, torch.cuda.synchronize) for _ in range(rounds)])
     found["entry_points"] = {name: measured(name, rounds) for name in CALLS}
-    found["in_kernel"] = {name: reporting(name, rounds) for name in REPORTING}
     found["report"] = str(tensorpact.value_report())
     return found
 
@@ -360,11 +285,6 @@ def smoke() -> dict[str, Any]:
         tensorpact.synchronize()
         with mock.patch.object(launching, "start", nothing):
             call()
-    for name, make in REPORTING.items():
-        call = make("cpu", 2, 4, 16) if name.startswith("sparse") else make("cpu", 2)
-        with checks("in_kernel"), tensorpact.use_backend("triton"):
-            call()
-        tensorpact.synchronize()
     found["report"] = str(tensorpact.value_report())
     return found
 
@@ -377,7 +297,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="run once on the CPU; needs TRITON_INTERPRET=1")
     given = parser.parse_args()
     found = smoke() if given.smoke else on_gpu(given.rounds)
-    found |= {"torch": torch.__version__, "date": datetime.now(UTC).date().isoformat()}
+    found |= {"torch": torch.__version__, "triton": triton.__version__, "date": datetime.now(UTC).date().isoformat()}
     text = json.dumps(found, indent=1)
     print(text)
     if given.out is not None:

@@ -4,6 +4,7 @@ Started by test_values_interpreter.py in a process of its own: Triton reads TRIT
 """
 
 import contextlib
+import itertools
 import random
 import threading
 from unittest import mock
@@ -34,11 +35,12 @@ from tensorpact._values.rows import (
     STEPS,
     Row,
 )
-from tensorpact.clauses import at_least, at_most, less_than, nondecreasing, starts_at, values
+from tensorpact.clauses import at_least, at_most, distinct, less_than, nondecreasing, starts_at, values
 from tensorpact.testing._probe import call
 
 CASES = {}
 CPU = torch.device("cpu")
+NUMBERS = itertools.count(1)
 
 
 def case(function, /, **arguments):
@@ -53,14 +55,11 @@ def ints(*values, dtype=torch.int32):
 def look(given, box=None):
     """The first record of one launch, or None."""
     box = box or mailbox.Mailbox(CPU, 4)
-    made = table.encode(given)
-    place, counter = box.room(False, made)
-    words = made.words[:]
-    for at, tensor in made.pointers:
-        words[at] = tensor.data_ptr()
-    box.write(place, 7, words)
-    launching.start(box, place, counter, made.count, made.parts)
-    assert box.words[place + 2] == 7
+    (made,) = table.encode(given)
+    call = next(NUMBERS)
+    laid = box.lay(made, call, captured=False, again=False)
+    launching.start(box, laid, box.counter(0), call, made, [tensor.data_ptr() for tensor in made.tensors], 0)
+    assert not laid.stamp or box.words[laid.stamp] == call
     return box.read()
 
 
@@ -204,13 +203,10 @@ def ring_is_bounded():
     with mock.patch.object(mailbox, "RING", 8), mock.patch.object(launching, "RING", 8):
         box = mailbox.Mailbox(CPU, 4)
         wrong = [Row(RANGE, ints(9), 0, 5)]
-        made = table.encode(wrong)
-        words = made.words[:]
-        words[made.pointers[0][0]] = made.pointers[0][1].data_ptr()
+        (made,) = table.encode(wrong)
         for i in range(8 + 3):
-            place, counter = box.room(False, made)
-            box.write(place, i + 1, words)
-            launching.start(box, place, counter, 1, 1)
+            laid = box.lay(made, i + 1, captured=False, again=False)
+            launching.start(box, laid, box.counter(0), i + 1, made, [made.tensors[0].data_ptr()], 0)
         assert box.dropped == 3
         calls = []
         while (record := box.read()) is not None:
@@ -219,6 +215,58 @@ def ring_is_bounded():
         for _ in range(2):
             assert look(wrong, box).value == 9
         assert not box.has_mail()
+
+
+def a_table_that_comes_again_is_on_the_device():
+    box = mailbox.Mailbox(CPU, 4)
+    (made,) = table.encode([Row(RANGE, ints(9), 0, 5)])
+    first = box.lay(made, 1, captured=False, again=False)
+    assert first.stamp
+    # As long as the first kernel has not run, neither has the copy in front of it.
+    assert box.lay(made, 2, captured=False, again=False).stamp not in (0, first.stamp)
+    box.words[first.stamp] = 1
+    third = box.lay(made, 3, captured=False, again=False)
+    assert (third.stamp, box.lay(made, 4, captured=True, again=False)) == (0, third)
+    assert not box.memory.data_ptr() <= third.address < box.memory.data_ptr() + 8 * box.memory.numel()
+    launching.start(box, third, box.counter(0), 3, made, [made.tensors[0].data_ptr()], 0)
+    assert (box.read().call, box.read()) == (3, None)
+
+
+def a_table_that_finds_no_room_on_the_device():
+    with mock.patch.object(mailbox, "RESIDENT_WORDS", 96):
+        box, half = mailbox.Mailbox(CPU, 64), (1, False, True)
+        for upper, again, there in (half, (2, False, False), (3, True, True), (4, True, True), (5, True, False)):
+            row = Row(RANGE, ints(9), 0, upper)
+            assert look([row], box).limit == upper
+            (made,) = table.encode([row])
+            laid = box.lay(made, 99, captured=False, again=again)
+            if laid.stamp:
+                box.words[laid.stamp] = 99
+            assert (box.lay(made, 100, captured=False, again=again).stamp == 0) == there, upper
+
+
+def more_than_a_table_holds():
+    rows_of = [Row(RANGE, ints(i), 0, 99) for i in range(40)]
+    made = table.encode(rows_of)
+    assert [(t.count, len(t.tensors)) for t in made] == [(16, 16), (16, 16), (8, 8)]
+    shared = ints(3)
+    assert [(t.count, len(t.tensors)) for t in table.encode([Row(RANGE, shared, 0, 9)] * 40)] == [(32, 1), (8, 1)]
+
+    names = [f"x{i}" for i in range(20)]
+    given = {}
+    exec(
+        f"def many({', '.join(f'{n}: hint' for n in names)}): return 1",
+        {"hint": Int[Tensor, " N"]},
+        given,
+    )
+    many = contract(Contract("many", clauses=[values(n, at_most(5)) for n in names]))(given["many"])
+    with on_a_device():
+        many(*[ints(1, 2)] * 19, ints(1, 7))
+        refused("x19[1] is 7, expected at most 5")
+        many(*[ints(1, i) for i in range(5)], ints(6, 2), *[ints(1, 2) for _ in range(13)], ints(1, 7))
+        refused("x5[0] is 6, expected at most 5")
+        refused("x19[1] is 7, expected at most 5")
+        tensorpact.poll()
 
 
 @contract(
@@ -237,6 +285,10 @@ def gather(pool: Float[Tensor, "P D"], indices: Int[Tensor, " N"], indptr: Int[T
 POOL, OFFSETS = torch.zeros(8, 2), ints(0, 2, 3)
 
 
+def thread(device):
+    return threading.get_ident()
+
+
 @contextlib.contextmanager
 def on_a_device(mode="async", **options):
     """Tensors in host memory looked at as if a device held them, by the kernel."""
@@ -246,6 +298,8 @@ def on_a_device(mode="async", **options):
     with (
         mock.patch.object(gate, "is_at_hand", elsewhere),
         mock.patch.object(judging, "is_at_hand", elsewhere),
+        # A thread's launches run one after the other, those of several threads do not.
+        mock.patch.object(launching, "stream_of", thread),
         tensorpact.value_checks(mode, **options),
     ):
         yield
@@ -301,6 +355,7 @@ def a_remembered_signature():
             for _ in range(9):
                 gather(POOL, indices, OFFSETS)
         assert gather.__tensorpact__.built.plan.gate._ready is not None
+        assert not gather.__tensorpact__.built.plan.gate._ready.table.tensors
         with mock.patch.object(gate, "encode", side_effect=AssertionError("the table is made anew")):
             gather(POOL, ints(0, 7, 5), OFFSETS)
             tensorpact.poll()
@@ -322,6 +377,9 @@ def a_tensor_that_is_given_twice():
         for _ in range(9):
             pair(x, shared, shared)
         tensorpact.synchronize()
+        with mock.patch.object(gate, "encode", side_effect=AssertionError("the table is made anew")):
+            pair(x, again := ints(1, -2), again)
+        refused("one[1] is -2, expected at least 0")
         pair(x, ints(1, -2), ints(1, 2))
         refused("one[1] is -2, expected at least 0")
 
@@ -424,6 +482,34 @@ def read_in_the_call(mode):
             assert gather(POOL, ints(0, 9, -1), OFFSETS) == 1
 
 
+def a_kernel_looks_in_the_call():
+    """Without torch's reductions for what the kernel can look at, and with them for the rest."""
+
+    @contract(
+        Contract("pairs", clauses=[values("one", at_most(5)), values("many", distinct())]),
+    )
+    def pairs(one: Int[Tensor, " N"], many: Int[Tensor, " M"]) -> int:
+        return 1
+
+    spy = mock.Mock(side_effect=rows.first_breaches)
+    right, long, repeated = ints(1, 5), torch.arange(5000), torch.arange(5000)
+    repeated[4999] = 7
+    with (
+        on_a_device("sync"),
+        mock.patch.object(launching, "reaches", mock.Mock(return_value=True)),
+        mock.patch.object(gate, "first_breaches", spy),
+    ):
+        for _ in range(3):
+            assert pairs(right, ints(1, 2)) == 1
+        refused("one[1] is 6, expected at most 5", pairs, ints(1, 6), ints(1, 2))
+        refused("many[2] is 1, expected no number twice", pairs, right, ints(1, 2, 1))
+        assert [len(given.args[0]) for given in spy.call_args_list if given.args[0]] == []
+        assert pairs(right, long) == 1
+        assert [len(given.args[0]) for given in spy.call_args_list if given.args[0]] == [1]
+        refused("many[4999] is 7, expected no number twice", pairs, right, repeated)
+        assert pairs(right, ints(3)) == 1
+
+
 def reported(name, mode):
     _, _, error, text = REPORTED[name]
     function, given = called(name)
@@ -462,6 +548,10 @@ for function in (
     one_after_the_other,
     a_remembered_signature,
     a_tensor_that_is_given_twice,
+    a_table_that_comes_again_is_on_the_device,
+    a_table_that_finds_no_room_on_the_device,
+    a_kernel_looks_in_the_call,
+    more_than_a_table_holds,
     threads,
 ):
     case(function)

@@ -8,7 +8,7 @@ from triton.backends.compiler import GPUTarget  # noqa: E402  triton may be miss
 from triton.compiler import ASTSource  # noqa: E402
 
 from tensorpact._values import device, device_flag  # noqa: E402
-from tensorpact._values.mailbox import HEAD, HEADER, NONE, RECORD, RING, TOLD  # noqa: E402
+from tensorpact._values.mailbox import HEAD, NONE, RECORD, RING, TOLD  # noqa: E402
 from tensorpact._values.rows import (  # noqa: E402
     BOUND_STEPS,
     COLUMNS,
@@ -23,18 +23,17 @@ from tensorpact._values.rows import (  # noqa: E402
     SPAN,
     STEPS,
 )
-from tensorpact._values.table import BLOCK, WORDS  # noqa: E402
+from tensorpact._values.table import BLOCK, MOST_TENSORS, WORDS  # noqa: E402
 
 pytestmark = pytest.mark.skipif(triton.knobs.runtime.interpret, reason="the interpreter replaces the compiler")
 
 
 def test_it_compiles():
     kernel = device.check_values_kernel
-    types = {"memory": "*i64", "counters": "*i64", "table": "i32", "counter": "i32"}
-    signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+    types = {"RING": "constexpr", "BLOCK": "constexpr"}
+    signature = {name: types.get(name, "i64") for name in kernel.arg_names}
     constants = {(kernel.arg_names.index(name),): value for name, value in (("RING", RING), ("BLOCK", BLOCK))}
-    attributes = {(i,): [["tt.divisibility", 16]] for i in range(2)}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "num_stages": 1})
     assert ".target sm_90" in compiled.asm["ptx"]
     assert compiled.metadata.shared <= 4096
@@ -43,8 +42,9 @@ def test_it_compiles():
 def test_host_and_device_agree_on_numbers():
     kinds = {"ORDER": ORDER, "MULTIPLE": MULTIPLE, "DISTINCT": DISTINCT, "FINITE": FINITE, "SAME_EMPTY": SAME_EMPTY}
     kinds |= {"STEPS": STEPS, "BOUND_STEPS": BOUND_STEPS, "PLUS_STEPS": PLUS_STEPS, "LENGTH_STEPS": LENGTH_STEPS}
-    layout = {"SPAN": SPAN, "COLUMNS": COLUMNS, "LIVE": LIVE, "WORDS": WORDS, "HEADER": HEADER, "RECORD": RECORD}
+    layout = {"SPAN": SPAN, "COLUMNS": COLUMNS, "LIVE": LIVE, "WORDS": WORDS, "RECORD": RECORD}
     for name, value in {**kinds, **layout, "MAIL": HEAD, "NONE": NONE}.items():
         assert getattr(device, name).value == value, name
     assert device_flag.RING.value == RING
+    assert device.INTEGERS[-MOST_TENSORS:] == [f"t{i}" for i in range(MOST_TENSORS)]
     assert (device_flag.FIRST.value, 2 * device_flag.HALF.value) == (2, TOLD)

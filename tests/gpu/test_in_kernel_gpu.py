@@ -10,7 +10,7 @@ import hostile
 
 import tensorpact
 from tensorpact._values import counts, pending
-from tensorpact_contracts import packed_attention, replayssm, sparse_prefill
+from tensorpact_contracts import flash_attention, packed_attention, replayssm, sparse_prefill
 from tensorpact_kernels import (
     flash_attn_with_kvcache,
     fused_infer_attention_varlen,
@@ -19,6 +19,7 @@ from tensorpact_kernels import (
     sparse_attn_v4_paged_decode,
     sparse_attn_v4_paged_prefill,
 )
+from tensorpact_kernels.flash_attention import launch_hopper
 
 pytestmark = [
     pytest.mark.gpu,
@@ -180,6 +181,131 @@ def test_pages_and_lengths_of_a_cache(tensor, place, number):
     (found,) = drained()
     assert f"is {number}" in str(found)
     assert str(found).startswith(f"{tensor}[")
+
+
+@pytest.mark.parametrize("heads", [16, 128])
+@pytest.mark.parametrize("extends", [False, True])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+def test_every_place_of_long_lists_is_looked_at(heads, extends, index):
+    """Lists of more indices than a program looks at in one step, in several splits, for one and two head blocks."""
+    tokens, keys, dim = 2, 2600, 512
+    indices = torch.randint(0, 99, (tokens * keys,), device="cuda", dtype=index)
+    ends = hostile.ints(0, keys - 70, tokens * keys, dtype=index, device="cuda")
+    given = {
+        "q": hostile.floats(tokens, heads, dim, dtype=torch.bfloat16, device="cuda"),
+        "unified_kv": hostile.floats(99, dim, dtype=torch.bfloat16, device="cuda"),
+        "attn_sink": hostile.floats(heads, dtype=torch.float32, device="cuda"),
+        **SPARSE,
+    }
+    if extends:
+        function, names = sparse_attn_v4_paged_prefill, ("kv_indices_prefix", "kv_indices_extend")
+        given |= {"kv_indices_prefix": indices, "kv_indptr_prefix": ends, "kv_indices_extend": indices.clone()}
+        given |= {"kv": given["unified_kv"].clone(), "kv_indptr_extend": ends.clone()}
+    else:
+        function, names = sparse_attn_v4_paged_decode, ("kv_indices",)
+        given |= {"kv_indices": indices, "kv_indptr": ends}
+    function(**given)
+    assert drained() == []
+    for name in names:
+        for place in (0, 63, 64, 1023, 1024, 2529, 2530, 3553, 3554, 5135, 5199):
+            right = int(given[name][place])
+            given[name][place] = 99 + place
+            reported = function(**given)
+            (found,) = drained()
+            assert str(found).startswith(f"{name}[{place}] is {99 + place}"), str(found)
+            with tensorpact.value_checks("off", in_kernel=False):
+                assert torch.equal(function(**given), reported)
+            given[name][place] = right
+
+
+# Decode on Hopper: columns of queries and of values, query heads and key heads. The last has a kernel of its own.
+DECODES = {"128": (128, 128, 8, 2), "wide-values": (64, 512, 16, 1), "many-heads": (64, 512, 64, 1)}
+PAGE, COLUMNS, PAGES, LENGTHS = 64, 9, 49, (200, 560, 1, 448, 64)
+FLASH_CASES = {
+    "page-past": ("page_table", (1, 8), PAGES, "PAGE_RANGE", f"page_table[1, 8] is {PAGES}, but"),
+    "page-far": ("page_table", (3, 0), 2**31 - 1, "PAGE_RANGE", "page_table[3, 0] is 2147483647, but"),
+    "page-negative": ("page_table", (4, 0), -1, "PAGE_RANGE", "page_table[4, 0] is -1, but"),
+    "length-long": ("cache_seqlens", 1, 577, "LENGTHS_RANGE", "cache_seqlens[1] is 577, but"),
+    "length-negative": ("cache_seqlens", 2, -3, "LENGTHS_RANGE", "cache_seqlens[2] is -3, but"),
+    "appended": ("cache_seqlens", 3, 576, "APPEND_RANGE", "sequence 3 would have 577 tokens"),
+    "row-past": ("cache_batch_idx", 4, 7, "CACHE_ROW_RANGE", "cache_batch_idx[4] is 7, expected"),
+    "row-negative": ("cache_batch_idx", 0, -2, "CACHE_ROW_RANGE", "cache_batch_idx[0] is -2, expected"),
+}
+
+
+def flash_decode(kind, *, rows=False, new=False):
+    dim, value_dim, heads, key_heads = DECODES[kind]
+    half, batch = torch.bfloat16, len(LENGTHS)
+    shape = (7, PAGE * COLUMNS) if rows else (PAGES, PAGE)
+    given = {
+        "q": hostile.floats(batch, 1, heads, dim, dtype=half, device="cuda"),
+        "k_cache": hostile.floats(*shape, key_heads, dim, dtype=half, device="cuda"),
+        "v_cache": hostile.floats(*shape, key_heads, value_dim, dtype=half, device="cuda"),
+        "cache_seqlens": hostile.ints(*LENGTHS, device="cuda"),
+    }
+    if rows:
+        given["cache_batch_idx"] = hostile.ints(5, 0, 2, 6, 1, device="cuda")
+    else:
+        order = torch.randperm(PAGES, generator=torch.Generator().manual_seed(3))[: batch * COLUMNS]
+        given["page_table"] = order.view(batch, COLUMNS).int().cuda()
+    if new:
+        given["k"] = hostile.floats(batch, 1, key_heads, dim, dtype=half, device="cuda", seed=1)
+        given["v"] = hostile.floats(batch, 1, key_heads, value_dim, dtype=half, device="cuda", seed=1)
+    return given
+
+
+@pytest.fixture
+def on_hopper(monkeypatch):
+    """Takes the Hopper kernels wherever they apply, and says how often that was."""
+    if not hostile.hopper_runs():
+        pytest.skip("needs a Hopper device and a Triton with the Gluon that its kernels use")
+    launched, attend = [], launch_hopper.attend
+
+    def attend_and_note(*call):
+        launched.append(call)
+        attend(*call)
+
+    monkeypatch.setattr(launch_hopper, "attend", attend_and_note)
+    return launched
+
+
+@pytest.mark.parametrize("kind", DECODES)
+@pytest.mark.parametrize("name", FLASH_CASES)
+@pytest.mark.parametrize("splits", [1, 3])
+def test_what_a_decode_on_hopper_masks_is_told(on_hopper, kind, name, splits):
+    tensor, place, number, error, text = FLASH_CASES[name]
+    given = flash_decode(kind, rows=name.startswith("row"), new=name == "appended")
+    given["num_splits"] = splits
+    clean = flash_attn_with_kvcache(**given)
+    assert drained() == []
+    given[tensor][place] = number
+    masked = flash_attn_with_kvcache(**given)
+    (found,) = drained()
+    assert found.error is getattr(flash_attention, error)
+    assert str(found).startswith(text)
+    assert "found in the kernel of call" in found.__notes__[-1]
+    others = [s for s in range(len(LENGTHS)) if s != (place[0] if isinstance(place, tuple) else place)]
+    assert torch.equal(masked[others], clean[others])
+    assert masked.isfinite().all()
+    with tensorpact.value_checks("off", in_kernel=False):
+        assert torch.equal(flash_attn_with_kvcache(**given), masked)
+    assert len(on_hopper) == 3
+    assert tensorpact.value_report().in_kernel == 2
+
+
+@pytest.mark.parametrize("kind", DECODES)
+def test_nobody_waits_for_a_decode_on_hopper(on_hopper, kind):
+    given = flash_decode(kind)
+    flash_attn_with_kvcache(**given)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(20):
+            flash_attn_with_kvcache(**given)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert drained() == []
+    assert len(on_hopper) == 21
 
 
 def test_many_bad_numbers_are_one_record():

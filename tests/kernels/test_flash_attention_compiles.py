@@ -138,6 +138,23 @@ def test_hopper_decode_of_many_heads(monkeypatch):
     assert len(re.findall(COPY, kernel.asm["ptx"])) == 4 * (attend.launches[0][2]["STAGES"] + 1)
 
 
+@pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
+def test_hopper_decodes_report_what_they_mask(monkeypatch):
+    (narrow,) = launched.recorded(monkeypatch, device_hopper, "hopper_decode_kernel")
+    (wide,) = launched.recorded(monkeypatch, device_hopper_wide, "hopper_wide_decode_kernel")
+    flag = torch.zeros(8, dtype=torch.int64), torch.zeros(8, dtype=torch.int64), 7
+    monkeypatch.setattr(launch_hopper, "kernel_flag", lambda *_: flag)
+    rows = torch.zeros(16, dtype=torch.int32)
+    launch.launch_kvcache(**decode() | {"cache_batch_idx": rows}, num_splits=1, path="hopper")
+    arguments = decode(64, 512, 128, 1) | {"qv": half(16, 1, 128, 512), "q": None, "k_cache": None, "only_qv": True}
+    launch.launch_kvcache(**arguments, num_splits=1, path="hopper")
+    for recorder in (narrow, wide):
+        ptx = launched.compiled(recorder, make=GluonASTSource).asm["ptx"]
+        assert "cas.b64" in ptx
+        # What tells is a function of its own, so that nothing of it is kept ready in the loop.
+        assert ptx.index("wgmma") < ptx.index("call.uni") < ptx.index("cas.b64")
+
+
 def test_sides_of_a_window_that_hide_nothing_are_left_out():
     assert mask_of((99, 3), 0, 100, 4, causal=False) == Mask(-1, -1, 0)
     assert not mask_of((99, 3), 0, 100, 4, causal=False).hides

@@ -9,7 +9,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from tensorpact._values.device_flag import tell
+from tensorpact_kernels.flash_attention.device_report import report_pages, report_sequence
 from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, rotated, seen_by
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -36,10 +36,6 @@ COUNTS = [
     "lse_stride_head",
     "flag_call",
 ]
-# Places of the checks that a launch names: pages, rows, then lengths: too small, too large, too large with new tokens.
-PAGES = tl.constexpr(0)
-ROWS = tl.constexpr(1)
-LENGTHS = tl.constexpr(2)
 # Boundaries, lengths and sinks are read a number at a time.
 VECTORS = [
     "cu_q_ptr",
@@ -70,56 +66,6 @@ def with_sink(row_max, row_sum, sink_log2):
     denominator = tl.where(empty, 1.0, denominator)
     lse = tl.where(empty, float("-inf"), (new_max + tl.log2(denominator)) * LN_2)
     return tl.where(empty, 0.0, correction / denominator), lse
-
-
-@no_type_check
-@triton.jit
-def _report_sequence(
-    flag_memory, flag_counters, flag_call, batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows
-):
-    """Report the row of a sequence that is not there, or its length that does not fit."""
-    if batch_idx_ptr is not None:
-        row = tl.load(batch_idx_ptr + sequence).to(tl.int64)
-        if (row < 0) | (row >= num_rows):
-            tell(flag_memory, flag_counters, flag_call, ROWS, sequence, row, tl.where(row < 0, 0, num_rows - 1))
-    if used_k_ptr is not None:
-        length = tl.load(used_k_ptr + sequence).to(tl.int64)
-        grown = length + num_new
-        if (length < 0) | (grown > capacity):
-            kind = tl.where(length < 0, 0, tl.where(length > capacity, 1, 2))
-            value = tl.where(kind == 2, grown, length)
-            limit = tl.where(length < 0, 0, capacity)
-            tell(flag_memory, flag_counters, flag_call, kind + LENGTHS, sequence, value, limit)
-
-
-@no_type_check
-@triton.jit
-def _report_page(
-    flag_memory,
-    flag_counters,
-    flag_call,
-    table_ptr,
-    table_stride_page,
-    row,
-    columns,
-    begin,
-    end,
-    num_pages,
-    PAGE: tl.constexpr,
-):
-    """Report the first page of some slots that is not there."""
-    last = tl.cdiv(end, PAGE)
-    found = last
-    number = tl.arange(0, 128)
-    for start in range(begin // PAGE, last, 128):
-        column = start + number
-        page = tl.load(table_ptr + column.to(tl.int64) * table_stride_page, mask=column < last, other=0)
-        bad = (column < last) & ((page < 0) | (page >= num_pages))
-        found = tl.minimum(found, tl.min(tl.where(bad, column, last), axis=0))
-    if found < last:
-        value = tl.load(table_ptr + found.to(tl.int64) * table_stride_page).to(tl.int64)
-        limit = tl.where(value < 0, 0, num_pages - 1)
-        tell(flag_memory, flag_counters, flag_call, PAGES, row * columns + found, value, limit)
 
 
 @no_type_check
@@ -355,7 +301,7 @@ def flash_kernel(
         if cu_k_ptr is None:
             # The program of the first tile of queries, which every sequence with a query has, reports for all.
             if (key_head == 0) & (split == 0) & (tile == 0):
-                _report_sequence(
+                report_sequence(
                     flag_memory, flag_counters, flag_call, batch_idx_ptr, used_k_ptr, sequence, num_new, capacity,
                     num_rows,
                 )  # fmt: skip
@@ -433,7 +379,7 @@ def flash_kernel(
         table_ptr = page_table_ptr + row * page_table_stride_row
         if flag_memory is not None:
             if key_head == 0:
-                _report_page(
+                report_pages(
                     flag_memory, flag_counters, flag_call, table_ptr, page_table_stride_page, row, capacity // PAGE,
                     tl.maximum(begin, share_begin), share_end, num_pages, PAGE,
                 )  # fmt: skip

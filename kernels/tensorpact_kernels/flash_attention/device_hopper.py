@@ -18,6 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, load_tile
 from tensorpact_kernels.flash_attention.device import with_sink
+from tensorpact_kernels.flash_attention.device_hopper_report import any_page_missing, is_sequence_wrong, report_share
 from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, rotated, seen_by
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
@@ -41,6 +42,7 @@ COUNTS = [
     "num_splits",
     "lse_stride_batch",
     "lse_stride_head",
+    "flag_call",
 ]
 VECTORS = [
     "cu_q_ptr",
@@ -216,6 +218,9 @@ def hopper_decode_kernel(
     cos_ptr,
     sin_ptr,
     rotary_base_ptr,
+    flag_memory,
+    flag_counters,
+    flag_call,
     scale_in,
     scale_out,
     max_q,
@@ -328,6 +333,16 @@ def hopper_decode_kernel(
     for step in gl.static_range(STAGES):
         if step < steps:
             fetch(descs, tiles, full, place, step, share_begin + step * BLOCK_N, STAGES, KEYS, PAGED, PAGE)
+    if flag_memory is not None:
+        # The other key heads have the same pages. The program of the first queries, which every sequence with a query
+        # has, speaks for the sequence.
+        is_first = (key_head == 0) & (split == 0) & (tile == 0)
+        wrong = is_first & is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows)
+        if PAGED:
+            seen_end = gl.where(key_head == 0, share_end, 0)
+            wrong = wrong | any_page_missing(
+                table_ptr, page_table_stride_page, gl.maximum(begin, share_begin), seen_end, num_pages, PAGE, num_warps
+            )  # fmt: skip
 
     copy_rows = first_row + gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, COPY))
     copy_token = copy_rows // GROUP
@@ -432,3 +447,12 @@ def hopper_decode_kernel(
         out_pointers = gl.expand_dims(out_ptr + out_rows, 1) + gl.expand_dims(out_dims.to(gl.int64) * out_stride_dim, 0)
         mask = gl.expand_dims(is_query, 1) & gl.expand_dims(out_dims < VALUE_DIM, 0)
         gl.store(out_pointers, gl.convert_layout(gl.permute(rounded, (1, 0)), COPY), mask=mask)
+    if flag_memory is not None:
+        if wrong:
+            # What was in shared memory is done with when it is written for this.
+            barrier()
+            report_share(
+                flag_memory, flag_counters, flag_call, is_first, batch_idx_ptr, used_k_ptr, table_ptr,
+                page_table_stride_page, sequence, num_new, capacity, num_rows, row, gl.maximum(begin, share_begin),
+                share_end, num_pages, PAGED, PAGE, num_warps,
+            )  # fmt: skip

@@ -16,8 +16,6 @@ from tensorpact_kernels.packed_attention.launch import packed_attention_triton
 Path = Literal["portable", "hopper", "packed"]
 """Which kernels run: Triton's on any device, the one for decode on Hopper, or those of packed attention."""
 
-# The Hopper kernels compile, and no card has run them yet: until one has, they run where a caller names them.
-HOPPER_BY_DEFAULT = False
 # What the copy unit writes at a time.
 _PIECE_BYTES = 16
 
@@ -195,7 +193,7 @@ def launch_varlen(
 
 
 def _attend(call: Call, config: TileConfig | None, path: Path | None) -> None:
-    if path == "hopper" or (HOPPER_BY_DEFAULT and path is None and config is None and launch_hopper.applies(call)):
+    if path == "hopper" or (path is None and config is None and launch_hopper.applies(call)):
         launch_hopper.attend(call, config)
     else:
         launch_attend.attend(call, config)

@@ -16,7 +16,7 @@ from tensorpact_kernels._launching import multiprocessors, padded
 from tensorpact_kernels.flash_attention.call import Call, Keys, Rotary
 from tensorpact_kernels.flash_attention.plan import MAX_SPLITS, TileConfig, choose_splits, merge_columns, tile_config
 
-#: Checks that the portable kernel makes on what it masks, in the order of its device functions.
+#: Checks that the kernels make on what they mask, in the order of their device functions.
 CHECKS = (
     Told("page_table", "within", "less_than"),
     Told("cache_batch_idx", "within"),

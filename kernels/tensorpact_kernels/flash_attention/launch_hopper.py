@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tensorpact._values.in_kernel import kernel_flag
 from tensorpact_kernels._launching import padded, runs_on_hopper
 from tensorpact_kernels.flash_attention.call import Call
 from tensorpact_kernels.flash_attention.launch_attend import (
+    CHECKS,
     clear,
     lse_strides,
     merge,
@@ -52,12 +54,13 @@ def hopper_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bo
     if is_wide(rows, value_dim):
         # Queries and two tiles of 512 columns fill a multiprocessor.
         return TileConfig(64, 64, 8, 2, 1)
-    # With wide values, two programs of 16 rows each beat one that lacks half of its 64.
-    block_m = _MIN_ROWS if columns(value_dim) > _WIDE_COLUMNS else min(padded(rows), MAX_ROWS)
+    # With wide values, two programs of 16 rows each beat one that lacks half of its 64, and two tiles beat three.
+    wide = columns(value_dim) > _WIDE_COLUMNS
+    block_m = _MIN_ROWS if wide else min(padded(rows), MAX_ROWS)
     tile = 2 * 64 * (columns(value_dim) + (columns(head_dim) if head_dim else 0))
     fixed = 2 * block_m * (64 + (columns(head_dim) if head_dim else 0) + (columns(value_dim) if value_queries else 0))
     for resident in (2, 1):
-        stages = min(4, (_SHARED_BYTES // resident - 2048 - fixed) // tile)
+        stages = min(2 if wide else 4, (_SHARED_BYTES // resident - 2048 - fixed) // tile)
         if stages >= 2 or (resident == 1 and stages):
             return TileConfig(block_m, 64, 4, stages, resident)
     return TileConfig(block_m, 64, 4, 1, 1)
@@ -154,6 +157,7 @@ def attend(call: Call, config: TileConfig | None = None) -> None:
             cos,
             sin,
             rotary_base(keys, call.rotary),
+            *kernel_flag(queries.given, CHECKS),
             scale_in,
             scale_out,
             queries.longest,

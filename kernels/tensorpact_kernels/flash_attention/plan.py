@@ -89,10 +89,10 @@ def tile_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bool
     if rows <= _DECODE_ROWS:
         block_m = padded(rows)
         if columns > 256:
-            return TileConfig(block_m, 32 if block_m <= 32 else 64, 4 if block_m <= 32 else 8, 2, 2)
+            return TileConfig(block_m, 32, 4, 3, 2) if block_m <= 32 else TileConfig(block_m, 64, 8, 2, 1)
         if columns > 128:
             return TileConfig(block_m, 32, 4, 3, 2)
-        return TileConfig(block_m, 64, 4, 3, 2)
+        return TileConfig(block_m, 32, 4, 4, 4)
     if columns > 256:
         return TileConfig(64, 64, 8, 2, 1)
     if columns > 128 or value_queries:

@@ -37,20 +37,25 @@ INDEX = tl.constexpr(3)
 
 @no_type_check
 @triton.jit
-def _span(indptr_ptr, indptr_stride, token, num_indices):
-    """Return where the token's index list begins and ends, clamped into the index buffer."""
+def load_span(indptr_ptr, indptr_stride, token):
+    """Return the token's two offsets as they are."""
     begin = tl.load(indptr_ptr + token * indptr_stride).to(tl.int64)
     end = tl.load(indptr_ptr + (token + 1) * indptr_stride).to(tl.int64)
+    return begin, end
+
+
+@no_type_check
+@triton.jit
+def clamp_span(begin, end, num_indices):
+    """Return where an index list begins and ends, clamped into the index buffer."""
     begin = tl.minimum(tl.maximum(begin, 0), num_indices)
     return begin, tl.maximum(begin, tl.minimum(end, num_indices))
 
 
 @no_type_check
 @triton.jit
-def report_span(flag_memory, flag_counters, flag_call, check, indptr_ptr, indptr_stride, token, num_indices):
+def report_span(flag_memory, flag_counters, flag_call, check, begin, end, token, num_indices):
     """Report the first of the token's two offsets that is out of range, by the second's check for one out of order."""
-    begin = tl.load(indptr_ptr + token * indptr_stride).to(tl.int64)
-    end = tl.load(indptr_ptr + (token + 1) * indptr_stride).to(tl.int64)
     first = (begin < 0) | (begin > num_indices)
     value = tl.where(first, begin, end)
     if first | (end < begin) | (end > num_indices):
@@ -269,16 +274,10 @@ def sparse_prefill_kernel(
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
     sums = _no_sums(BLOCK_H, BLOCK_K)
+    begin, end = load_span(prefix_indptr_ptr, prefix_indptr_stride, token)
     if flag_memory is not None:
-        report_span(
-            flag_memory, flag_counters, flag_call, PREFIX,
-            prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices,
-        )  # fmt: skip
-        report_span(
-            flag_memory, flag_counters, flag_call, EXTEND,
-            extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices,
-        )  # fmt: skip
-    begin, end = _span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
+        report_span(flag_memory, flag_counters, flag_call, PREFIX, begin, end, token, num_prefix_indices)
+    begin, end = clamp_span(begin, end, num_prefix_indices)
     acc, row_max, sums = _attend_rows(
         q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, None, 0, 0,
@@ -286,7 +285,10 @@ def sparse_prefill_kernel(
         flag_memory, flag_counters, flag_call, PREFIX + INDEX,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
-    begin, end = _span(extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices)
+    begin, end = load_span(extend_indptr_ptr, extend_indptr_stride, token)
+    if flag_memory is not None:
+        report_span(flag_memory, flag_counters, flag_call, EXTEND, begin, end, token, num_extend_indices)
+    begin, end = clamp_span(begin, end, num_extend_indices)
     acc, row_max, sums = _attend_rows(
         q, acc, row_max, sums,
         kv_ptr, kv_stride_row, kv_stride_dim, num_kv_rows, None, 0, 0,
@@ -359,11 +361,10 @@ def sparse_decode_kernel(
     head_offsets = heads.to(tl.int64)[:, None]
     dim_offsets = dims.to(tl.int64)[None, :]
 
+    begin, end = load_span(indptr_ptr, indptr_stride, token)
     if flag_memory is not None:
-        report_span(
-            flag_memory, flag_counters, flag_call, PREFIX, indptr_ptr, indptr_stride, token, num_indices
-        )  # fmt: skip
-    begin, end = _span(indptr_ptr, indptr_stride, token, num_indices)
+        report_span(flag_memory, flag_counters, flag_call, PREFIX, begin, end, token, num_indices)
+    begin, end = clamp_span(begin, end, num_indices)
     if SPLIT:
         share = tl.cdiv(tl.cdiv(end - begin, num_splits), BLOCK_K) * BLOCK_K
         begin += split * share

@@ -16,53 +16,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from tensorpact._values.device_flag import tell
 from tensorpact_kernels._gluon import barrier, copy_to_shared
-from tensorpact_kernels.sparse_prefill.device import report_span
+from tensorpact_kernels.sparse_prefill.device import clamp_span, load_span
+from tensorpact_kernels.sparse_prefill.device_hopper_report import any_past, is_wrong, report_lists, share_of, tiles_of
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
-# Places of the checks that a launch names, as the portable kernels have them.
-PREFIX = gl.constexpr(0)
-PREFIX_INDEX = gl.constexpr(3)
-EXTEND_LIST = gl.constexpr(4)
-EXTEND_INDEX = gl.constexpr(7)
 
 COUNTS = ["num_pool_rows", "num_kv_rows", "num_prefix_indices", "num_extend_indices", "num_splits", "flag_call"]
 LISTS = ["prefix_indices_ptr", "prefix_indptr_ptr", "extend_indices_ptr", "extend_indptr_ptr", "sink_ptr", "lse_ptr"]
-
-
-@no_type_check
-@gluon.jit
-def span(indptr_ptr, indptr_stride, token, num_indices):
-    """Return where the token's index list begins and ends, clamped into the index buffer."""
-    begin = gl.load(indptr_ptr + token * indptr_stride).to(gl.int64)
-    end = gl.load(indptr_ptr + (token + 1) * indptr_stride).to(gl.int64)
-    begin = gl.minimum(gl.maximum(begin, 0), num_indices)
-    return begin, gl.maximum(begin, gl.minimum(end, num_indices))
-
-
-@no_type_check
-@gluon.jit
-def tiles_of(begin, end, BLOCK_K: gl.constexpr):
-    """Return how many tiles of keys a list takes."""
-    return ((end - begin + BLOCK_K - 1) // BLOCK_K).to(gl.int32)
-
-
-@no_type_check
-@gluon.jit
-def share_of(split, num_splits, tiles, SPLIT: gl.constexpr):
-    """Return the first and the last-but-one tile of a split."""
-    first = tiles * 0
-    last = tiles
-    if SPLIT:
-        # The combine kernel may take its places on the device now; it waits for this one's stores.
-        gdc_launch_dependents()
-        share = (tiles + num_splits - 1) // num_splits
-        first = gl.minimum(split * share, tiles)
-        last = gl.minimum(first + share, tiles)
-    return first, last
 
 
 @no_type_check
@@ -84,75 +47,6 @@ def indices_of(step, prefix_tiles, prefix, extend, BLOCK_K: gl.constexpr, LAYOUT
     else:
         index = _load_indices(extend, step - prefix_tiles, keys, BLOCK_K)
     return index
-
-
-@no_type_check
-@gluon.jit
-def _excess(source, step, keys, BLOCK_K: gl.constexpr):
-    indices_ptr, stride, begin, end, num_rows = source
-    position = begin + step * BLOCK_K + keys
-    index = gl.load(indices_ptr + position * stride, mask=position < end, other=-1).to(gl.int64)
-    return gl.where(index < 0, -1, index - num_rows)
-
-
-@no_type_check
-@gluon.jit
-def excess_of(step, prefix_tiles, prefix, extend, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr):
-    """Return how far the row indices of one tile are past the rows, below zero for every one that is not."""
-    keys = gl.arange(0, BLOCK_K, layout=LAYOUT)
-    if step < prefix_tiles:
-        excess = _excess(prefix, step, keys, BLOCK_K)
-    else:
-        excess = _excess(extend, step - prefix_tiles, keys, BLOCK_K)
-    return excess
-
-
-@no_type_check
-@gluon.jit
-def _report_index(flag_memory, flag_counters, flag_call, check, source, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr):
-    """Report the first index of a list that is past the rows, where there is one."""
-    indices_ptr, stride, begin, end, num_rows = source
-    keys = gl.arange(0, BLOCK_K, layout=LAYOUT)
-    found = end
-    for step in range(tiles_of(begin, end, BLOCK_K)):
-        position = begin + step * BLOCK_K + keys
-        index = gl.load(indices_ptr + position * stride, mask=position < end, other=-1)
-        found = gl.minimum(found, gl.min(gl.where(index >= num_rows, position, end), axis=0))
-    if found < end:
-        value = gl.load(indices_ptr + found * stride).to(gl.int64)
-        tell(flag_memory, flag_counters, flag_call, check, found, value, num_rows - 1)
-
-
-@no_type_check
-@gluon.jit
-def report_indices(
-    flag_memory,
-    flag_counters,
-    flag_call,
-    excess,
-    prefix,
-    extend,
-    EXTEND: gl.constexpr,
-    BLOCK_K: gl.constexpr,
-    LAYOUT: gl.constexpr,
-):
-    """Report the first index past the rows of each list, if a program has met one.
-
-    Args:
-        flag_memory: The mailbox.
-        flag_counters: Its counters.
-        flag_call: Number of the call.
-        excess: The largest that ``excess_of`` gave, by key.
-        prefix: List of rows in the pool.
-        extend: List of new rows.
-        EXTEND: Whether there is the second list.
-        BLOCK_K: Keys of a step.
-        LAYOUT: Layout of the keys.
-    """
-    if gl.max(excess, axis=0) >= 0:
-        _report_index(flag_memory, flag_counters, flag_call, PREFIX_INDEX, prefix, BLOCK_K, LAYOUT)
-        if EXTEND:
-            _report_index(flag_memory, flag_counters, flag_call, EXTEND_INDEX, extend, BLOCK_K, LAYOUT)
 
 
 @no_type_check
@@ -263,41 +157,44 @@ def sparse_wide_kernel(
     q_pointers = gl.expand_dims(q_rows, 1) + gl.expand_dims(copy_dims, 0)
     copy_to_shared(q_tile, q_pointers, mask=gl.expand_dims(copy_heads < HEADS, 1))
 
+    prefix_begin, prefix_end = load_span(prefix_indptr_ptr, prefix_indptr_stride, token)
+    wrong_span = False
     if flag_memory is not None:
-        report_span(
-            flag_memory, flag_counters, flag_call, PREFIX,
-            prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices,
-        )  # fmt: skip
-        if EXTEND:
-            report_span(
-                flag_memory, flag_counters, flag_call, EXTEND_LIST,
-                extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices,
-            )  # fmt: skip
-    prefix_begin, prefix_end = span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
+        wrong_span = is_wrong(prefix_begin, prefix_end, num_prefix_indices)
+    prefix_begin, prefix_end = clamp_span(prefix_begin, prefix_end, num_prefix_indices)
     extend_begin, extend_end = prefix_end, prefix_end
     if EXTEND:
-        extend_begin, extend_end = span(extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices)
+        extend_begin, extend_end = load_span(extend_indptr_ptr, extend_indptr_stride, token)
+        if flag_memory is not None:
+            wrong_span = wrong_span | is_wrong(extend_begin, extend_end, num_extend_indices)
+        extend_begin, extend_end = clamp_span(extend_begin, extend_end, num_extend_indices)
     prefix = (prefix_indices_ptr, prefix_indices_stride, prefix_begin, prefix_end, num_pool_rows)
     extend = (extend_indices_ptr, extend_indices_stride, extend_begin, extend_end, num_kv_rows)
     pool = (pool_ptr, pool_stride_row)
     kv = (kv_ptr, kv_stride_row)
     prefix_tiles = tiles_of(prefix_begin, prefix_end, BLOCK_K)
     tiles = prefix_tiles + tiles_of(extend_begin, extend_end, BLOCK_K)
+    if SPLIT:
+        # The combine kernel may take its places on the device now; it waits for this one's stores.
+        gdc_launch_dependents()
     first, last = share_of(split, num_splits, tiles, SPLIT)
 
     index = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     gather(kv_tiles.index(0), first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
     index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+    wrong = False
+    if flag_memory is not None:
+        # The other head blocks have the same lists, and the other splits the same offsets. Without a branch: one that
+        # is here has the assembler keep the descriptors of the loop in registers.
+        behind = gl.where(first_head == 0, last, first)
+        wrong = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
+        wrong = wrong | (wrong_span & (first_head == 0) & (split == 0))
 
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, ROW)
     sums = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
     empty_scores = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
     values = gl.full([BLOCK_H, BLOCK_D], 0.0, gl.float32, OUTPUT)
-    if flag_memory is not None:
-        excess = gl.full([BLOCK_K], -1, gl.int64, SCORE_KEY)
     for step in range(first, last):
-        if flag_memory is not None:
-            excess = gl.maximum(excess, excess_of(step, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY))
         tile = kv_tiles.index((step - first) % 2)
         async_copy.wait_group(0)
         fence_async_shared()
@@ -322,10 +219,6 @@ def sparse_wide_kernel(
         pending = warpgroup_mma(weights_tile, tile, values, is_async=True)
         values = warpgroup_mma_wait(0, deps=(pending,))
     async_copy.wait_group(0)
-    if flag_memory is not None:
-        report_indices(
-            flag_memory, flag_counters, flag_call, excess, prefix, extend, EXTEND, BLOCK_K, SCORE_KEY
-        )  # fmt: skip
 
     row_sum = gl.sum(sums, axis=1)
     heads = first_head + gl.arange(0, BLOCK_H, layout=ROW)
@@ -350,3 +243,15 @@ def sparse_wide_kernel(
         out_rows = out_ptr + token * out_stride_token + copy_heads.to(gl.int64) * out_stride_head
         out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(copy_dims, 0)
         gl.store(out_pointers, q_tile.load(COPY), mask=gl.expand_dims(copy_heads < HEADS, 1))
+    if flag_memory is not None:
+        if wrong:
+            # What was in shared memory is done with when it is written for this.
+            barrier()
+            report_lists(
+                flag_memory, flag_counters, flag_call, token, split, num_splits,
+                (prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride,
+                 num_prefix_indices, num_pool_rows),
+                (extend_indptr_ptr, extend_indptr_stride, extend_indices_ptr, extend_indices_stride,
+                 num_extend_indices, num_kv_rows),
+                EXTEND, SPLIT, BLOCK_K, num_warps,
+            )  # fmt: skip

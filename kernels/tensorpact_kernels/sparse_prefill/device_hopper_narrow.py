@@ -14,24 +14,19 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, copy_to_shared
-from tensorpact_kernels.sparse_prefill.device import report_span
+from tensorpact_kernels.sparse_prefill.device import clamp_span, load_span
 from tensorpact_kernels.sparse_prefill.device_hopper import (
     COUNTS,
-    EXTEND_LIST,
     LISTS,
     LOWEST,
-    PREFIX,
-    excess_of,
     gather,
     indices_of,
-    report_indices,
-    share_of,
-    span,
-    tiles_of,
     with_sink,
 )
+from tensorpact_kernels.sparse_prefill.device_hopper_report import any_past, is_wrong, report_lists, share_of, tiles_of
 
 
 @no_type_check
@@ -97,26 +92,26 @@ def sparse_narrow_kernel(
     tile = gl.allocate_shared_memory(dtype, [BLOCK_K, BLOCK_D], WIDE)
     weights_tile = gl.allocate_shared_memory(dtype, [BLOCK_K, BLOCK_H], NARROW)
 
+    prefix_begin, prefix_end = load_span(prefix_indptr_ptr, prefix_indptr_stride, token)
+    wrong_span = False
     if flag_memory is not None:
-        report_span(
-            flag_memory, flag_counters, flag_call, PREFIX,
-            prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices,
-        )  # fmt: skip
-        if EXTEND:
-            report_span(
-                flag_memory, flag_counters, flag_call, EXTEND_LIST,
-                extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices,
-            )  # fmt: skip
-    prefix_begin, prefix_end = span(prefix_indptr_ptr, prefix_indptr_stride, token, num_prefix_indices)
+        wrong_span = is_wrong(prefix_begin, prefix_end, num_prefix_indices)
+    prefix_begin, prefix_end = clamp_span(prefix_begin, prefix_end, num_prefix_indices)
     extend_begin, extend_end = prefix_end, prefix_end
     if EXTEND:
-        extend_begin, extend_end = span(extend_indptr_ptr, extend_indptr_stride, token, num_extend_indices)
+        extend_begin, extend_end = load_span(extend_indptr_ptr, extend_indptr_stride, token)
+        if flag_memory is not None:
+            wrong_span = wrong_span | is_wrong(extend_begin, extend_end, num_extend_indices)
+        extend_begin, extend_end = clamp_span(extend_begin, extend_end, num_extend_indices)
     prefix = (prefix_indices_ptr, prefix_indices_stride, prefix_begin, prefix_end, num_pool_rows)
     extend = (extend_indices_ptr, extend_indices_stride, extend_begin, extend_end, num_kv_rows)
     pool = (pool_ptr, pool_stride_row)
     kv = (kv_ptr, kv_stride_row)
     prefix_tiles = tiles_of(prefix_begin, prefix_end, BLOCK_K)
     tiles = prefix_tiles + tiles_of(extend_begin, extend_end, BLOCK_K)
+    if SPLIT:
+        # The combine kernel may take its places on the device now; it waits for this one's stores.
+        gdc_launch_dependents()
     first, last = share_of(split, num_splits, tiles, SPLIT)
 
     copy_heads = first_head + gl.arange(0, BLOCK_H, layout=COPY_KEY)
@@ -128,17 +123,20 @@ def sparse_narrow_kernel(
     gather(tile, first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
     index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     key = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY)
+    wrong = False
+    if flag_memory is not None:
+        # The other head blocks have the same lists, and the other splits the same offsets. Without a branch: one that
+        # is here has the assembler keep the descriptors of the loop in registers.
+        behind = gl.where(first_head == 0, last, first)
+        wrong = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
+        wrong = wrong | (wrong_span & (first_head == 0) & (split == 0))
 
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, HEAD)
     sums = gl.full([BLOCK_K, BLOCK_H], 0.0, gl.float32, SCORES)
     empty_scores = gl.full([BLOCK_K, BLOCK_H], 0.0, gl.float32, SCORES)
     values = gl.full([BLOCK_D, BLOCK_H], 0.0, gl.float32, SCORES)
     # One tile in shared memory, so that two programs share a multiprocessor: one copies while the other multiplies.
-    if flag_memory is not None:
-        excess = gl.full([BLOCK_K], -1, gl.int64, SCORE_KEY)
     for step in range(first, last):
-        if flag_memory is not None:
-            excess = gl.maximum(excess, excess_of(step, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY))
         async_copy.wait_group(0)
         fence_async_shared()
         barrier()
@@ -164,11 +162,6 @@ def sparse_narrow_kernel(
         index = indices_of(step + 2, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     async_copy.wait_group(0)
 
-    if flag_memory is not None:
-        report_indices(
-            flag_memory, flag_counters, flag_call, excess, prefix, extend, EXTEND, BLOCK_K, SCORE_KEY
-        )  # fmt: skip
-
     row_sum = gl.sum(sums, axis=0)
     heads = first_head + gl.arange(0, BLOCK_H, layout=HEAD)
     if SPLIT:
@@ -192,3 +185,15 @@ def sparse_narrow_kernel(
         out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(copy_dims, 0)
         rounded = gl.convert_layout(gl.permute(values, (1, 0)), COPY)
         gl.store(out_pointers, rounded, mask=gl.expand_dims(copy_heads < HEADS, 1))
+    if flag_memory is not None:
+        if wrong:
+            # What was in shared memory is done with when it is written for this.
+            barrier()
+            report_lists(
+                flag_memory, flag_counters, flag_call, token, split, num_splits,
+                (prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride,
+                 num_prefix_indices, num_pool_rows),
+                (extend_indptr_ptr, extend_indptr_stride, extend_indices_ptr, extend_indices_stride,
+                 num_extend_indices, num_kv_rows),
+                EXTEND, SPLIT, BLOCK_K, num_warps,
+            )  # fmt: skip

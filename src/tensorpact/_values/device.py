@@ -1,7 +1,7 @@
 """Triton kernel that looks at the numbers of one call: every check of a table, in one launch.
 
-A check is 32 words of a table in host memory that the device can read; ``table.py`` says what each of them is. The last
-program of a launch writes the first entry that breaks a check into a mailbox, also in host memory.
+A check is 32 words of a table; ``table.py`` says what each of them is. The last program of a launch writes the first
+entry that breaks a check into a mailbox, in memory of the host that the device can reach.
 """
 
 # Triton has no stubs, and pyright sees the parameters of a device function as untyped.
@@ -14,7 +14,6 @@ import triton
 import triton.language as tl
 
 WORDS = tl.constexpr(32)
-HEADER = tl.constexpr(8)
 RECORD = tl.constexpr(8)
 MAIL = tl.constexpr(16)
 NONE = tl.constexpr(1 << 62)
@@ -22,7 +21,8 @@ PLACES = tl.constexpr(44)
 PLACE_BITS = tl.constexpr((1 << 44) - 1)
 LOWEST = tl.constexpr(-(2**63))
 HIGHEST = tl.constexpr(2**63 - 1)
-PAIRS = tl.constexpr(64)
+PAIRS = tl.constexpr(16)
+ROUND = tl.constexpr(64)
 
 ORDER = tl.constexpr(1)
 MULTIPLE = tl.constexpr(2)
@@ -40,40 +40,34 @@ NEGATIVE = tl.constexpr(1)
 EXACT = tl.constexpr(2)
 BELOW = tl.constexpr(1)
 ABOVE = tl.constexpr(2)
+UNSIGNED = tl.constexpr(4)
+#: What a program that has found something adds to the number of those that are done.
+FOUND = tl.constexpr(1 << 32)
+INTEGERS = ["mailbox", "counts", "table", "counter", "call", "stamp", "programs", *(f"t{i}" for i in range(16))]
 
 
 @no_type_check
 @triton.jit
-def _word(words, index: tl.constexpr):
-    return tl.sum(tl.where(tl.arange(0, WORDS) == index, words, 0), axis=0)
-
-
-@no_type_check
-@triton.jit
-def _wide(address, code, offsets, mask):
-    """Numbers of 32 or 64 bits."""
-    value = tl.zeros_like(offsets)
-    if code == 0:
-        value = tl.load(address.to(tl.pointer_type(tl.int32)) + offsets, mask=mask, other=0).to(tl.int64)
-    else:
-        value = tl.load(address.to(tl.pointer_type(tl.int64)) + offsets, mask=mask, other=0)
-    return value
+def _address(place, first, tensors):
+    """Address of one of the tensors of a launch, 0 for none."""
+    found = tl.where(place > 0, first, 0)
+    for other in tl.static_range(len(tensors)):
+        found = tl.where(place == other + 2, tensors[other], found)
+    return found
 
 
 @no_type_check
 @triton.jit
 def _load(address, code, offsets, mask):
-    """Numbers of any width."""
-    value = tl.zeros_like(offsets)
-    if code < 2:
-        value = _wide(address, code, offsets, mask)
-    elif code == 2:
-        value = tl.load(address.to(tl.pointer_type(tl.int16)) + offsets, mask=mask, other=0).to(tl.int64)
-    elif code == 3:
-        value = tl.load(address.to(tl.pointer_type(tl.int8)) + offsets, mask=mask, other=0).to(tl.int64)
-    else:
-        value = tl.load(address.to(tl.pointer_type(tl.uint8)) + offsets, mask=mask, other=0).to(tl.int64)
-    return value
+    """Numbers of any width, read as one or two aligned words of 32 bits, so that no width needs code of its own."""
+    places = address + offsets * tl.where(code < 2, 4 << code, tl.where(code == 2, 2, 1))
+    words = (places & -4).to(tl.pointer_type(tl.uint32))
+    low = tl.load(words, mask=mask, other=0).to(tl.int64)
+    wide = tl.zeros_like(places) + code == 1
+    high = tl.load(words + 1, mask=mask & wide, other=0).to(tl.int64)
+    left = tl.where(code == 0, 32, tl.where(code == 1, 0, tl.where(code == 2, 48, 56)))
+    value = (((high << 32) | low) >> ((places & 3) * 8)) << left >> left
+    return tl.where(code == UNSIGNED, value & 0xFF, value)
 
 
 @no_type_check
@@ -90,9 +84,9 @@ def _of_rows(address, code, stride, rows, mask, steps):
     """What another tensor says for each row, or how far its offsets are apart; zero where there is none."""
     value = tl.zeros_like(rows)
     if address != 0:
-        value = _wide(address, code, rows * stride, mask)
+        value = _load(address, code, rows * stride, mask)
         if steps != 0:
-            value = _step(value, _wide(address, code, (rows + 1) * stride, mask))
+            value = _step(value, _load(address, code, (rows + 1) * stride, mask))
     return value
 
 
@@ -116,17 +110,19 @@ def _counts(entry, padding, sentinel):
 @triton.jit
 def _first_repeat(address, code, end, stride, padding, sentinel, part, parts):
     """The first place of this program whose number stands further in front too."""
-    found = tl.full((), NONE, tl.int64)
+    found = tl.full((PAIRS,), NONE, tl.int64)
     for start in range(part * PAIRS, end, parts * PAIRS):
         places = start + tl.arange(0, PAIRS).to(tl.int64)
-        mine = _wide(address, code, places * stride, places < end)
+        mine = _load(address, code, places * stride, places < end)
         counts = (places < end) & _counts(mine, padding, sentinel)
-        for other in range(0, start + PAIRS, PAIRS):
-            others = other + tl.arange(0, PAIRS).to(tl.int64)
-            theirs = _wide(address, code, others * stride, others < end)
-            equal = (mine[:, None] == theirs[None, :]) & (others[None, :] < places[:, None]) & counts[:, None]
-            found = tl.minimum(found, tl.min(tl.min(tl.where(equal, places[:, None], NONE), axis=1), axis=0))
-    return found
+        equal = tl.full((PAIRS, ROUND), 0, tl.int1)
+        for other in range(0, start + PAIRS, ROUND):
+            others = other + tl.arange(0, ROUND).to(tl.int64)
+            theirs = _load(address, code, others * stride, others < end)
+            equal = equal | ((mine[:, None] == theirs[None, :]) & (others[None, :] < places[:, None]))
+        repeated = (tl.max(equal.to(tl.int32), axis=1) > 0) & counts
+        found = tl.minimum(found, tl.where(repeated, places, NONE))
+    return tl.min(found, axis=0)
 
 
 @no_type_check
@@ -162,41 +158,77 @@ def write_record(memory, counters, call, key, value, limit, runs, RING: tl.const
 
 
 @no_type_check
-@triton.jit(do_not_specialize=["table", "counter"])
-def check_values_kernel(memory, counters, table, counter, RING: tl.constexpr, BLOCK: tl.constexpr):
-    part, parts = tl.program_id(1), tl.num_programs(1)
-    header = memory + table
+@triton.jit(do_not_specialize=INTEGERS)
+def check_values_kernel(
+    mailbox: tl.int64,
+    counts: tl.int64,
+    table: tl.int64,
+    counter: tl.int64,
+    call: tl.int64,
+    stamp: tl.int64,
+    programs: tl.int64,
+    t0: tl.int64,
+    t1: tl.int64,
+    t2: tl.int64,
+    t3: tl.int64,
+    t4: tl.int64,
+    t5: tl.int64,
+    t6: tl.int64,
+    t7: tl.int64,
+    t8: tl.int64,
+    t9: tl.int64,
+    t10: tl.int64,
+    t11: tl.int64,
+    t12: tl.int64,
+    t13: tl.int64,
+    t14: tl.int64,
+    t15: tl.int64,
+    RING: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Look at the numbers of one call, a program for every block of a check.
+
+    All arguments are plain numbers, addresses too: a launch then costs the host least.
+    """
+    memory, counters = mailbox.to(tl.pointer_type(tl.int64)), counts.to(tl.pointer_type(tl.int64))
+    others = (t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12, t13, t14, t15)
+    part = tl.program_id(1)
+    lines = table.to(tl.pointer_type(tl.int64))
     slot = counters + counter
     key = tl.full((), NONE, tl.int64)
     # The second round is for the program that comes last: it looks once more at the first place that any has found.
     line = tl.program_id(0).to(tl.int64)
     again = 0
     while again < 2:
-        words = tl.load(header + HEADER + line * WORDS + tl.arange(0, WORDS))
-        kind, address, code, end = _word(words, 0), _word(words, 1), _word(words, 2), _word(words, 3)
-        size, stride, step = _word(words, 4), _word(words, 7), _word(words, 8)
-        least, most, side = _word(words, 11), _word(words, 12), _word(words, 15)
-        bound_at, bound_code, bound_step = _word(words, 16), _word(words, 17), _word(words, 18)
-        plus_at, plus_code, plus_step = _word(words, 19), _word(words, 20), _word(words, 21)
-        active_at, active_code, active_step = _word(words, 22), _word(words, 23), _word(words, 24)
-        longer_at, longer_code, longer_step = _word(words, 5), _word(words, 6), _word(words, 9)
-        steps, longer = _word(words, 10), _word(words, 13)
-        mode, per = _word(words, 25), _word(words, 26)
-        padding, sentinel, plus, begin = _word(words, 27), _word(words, 28), _word(words, 29), _word(words, 31)
+        words = lines + line * WORDS
+        kind, code, end, size = tl.load(words), tl.load(words + 2), tl.load(words + 3), tl.load(words + 4)
+        stride, step = tl.load(words + 7), tl.load(words + 8)
+        least, most, longer = tl.load(words + 11), tl.load(words + 12), tl.load(words + 13)
+        steps, parts, side = tl.load(words + 10), tl.load(words + 14), tl.load(words + 15)
+        bound_code, bound_step = tl.load(words + 17), tl.load(words + 18)
+        plus_code, plus_step = tl.load(words + 20), tl.load(words + 21)
+        active_code, active_step = tl.load(words + 23), tl.load(words + 24)
+        longer_code, longer_step = tl.load(words + 6), tl.load(words + 9)
+        mode, per = tl.load(words + 25), tl.load(words + 26)
+        padding, sentinel = tl.load(words + 27), tl.load(words + 28)
+        plus, begin = tl.load(words + 29), tl.load(words + 31)
+        address, bound_at = _address(tl.load(words + 1), t0, others), _address(tl.load(words + 16), t0, others)
+        plus_at, active_at = _address(tl.load(words + 19), t0, others), _address(tl.load(words + 22), t0, others)
+        longer_at = _address(tl.load(words + 5), t0, others)
         if mode == SPAN:
             ends = tl.arange(0, 2).to(tl.int64)
-            offsets = _wide(active_at, active_code, ends * active_step, ends >= 0)
+            offsets = _load(active_at, active_code, ends * active_step, (ends >= 0) & (ends + active_at != 0))
             begin = tl.maximum(begin, tl.sum(tl.where(ends == 0, offsets, 0), axis=0))
             end = tl.minimum(end, tl.sum(tl.where(ends == 1, offsets, 0), axis=0))
         begin += part * BLOCK
         if again == 1:
             begin = key & PLACE_BITS
             end = begin + 1
-        found = tl.full((), NONE, tl.int64)
+        first = tl.full((BLOCK,), NONE, tl.int64)
         if (kind == DISTINCT) & (again == 0):
-            found = _first_repeat(address, code, end, stride, padding, sentinel, part, parts)
+            first = tl.minimum(first, _first_repeat(address, code, end, stride, padding, sentinel, part, parts))
             end = begin
-        value, limit = tl.full((), 0, tl.int64), tl.full((), 0, tl.int64)
+        values, limits = tl.zeros((BLOCK,), tl.int64), tl.zeros((BLOCK,), tl.int64)
         for start in range(begin, end, parts * BLOCK):
             places = start + tl.arange(0, BLOCK).to(tl.int64)
             mask = places < end
@@ -237,24 +269,35 @@ def check_values_kernel(memory, counters, table, counter, RING: tl.constexpr, BL
                 active = _total(active, _of_rows(longer_at, longer_code, longer_step, rows, mask, steps & LENGTH_STEPS))
                 broken = broken & tl.where(mode == LIVE, active >= 0, columns * per < active)
             broken = broken & mask & _counts(entry, padding, sentinel)
-            found = tl.minimum(found, tl.min(tl.where(broken, places, NONE), axis=0))
-            value = tl.max(tl.where(places == start, values, LOWEST), axis=0)
-            limit = tl.max(tl.where(places == start, limits, LOWEST), axis=0)
+            first = tl.minimum(first, tl.where(broken, places, NONE))
         if again == 1:
-            write_record(memory, counters, tl.load(header), key, value, limit, tl.atomic_add(slot + 2, 0), RING)
+            lane = tl.arange(0, BLOCK)
+            value = tl.sum(tl.where(lane == 0, values, 0), axis=0)
+            limit = tl.sum(tl.where(lane == 0, limits, 0), axis=0)
+            write_record(memory, counters, call, key, value, limit, tl.load(slot + 2, volatile=True), RING)
             again = 2
         else:
             again = 2
-            if found < NONE:
-                tl.atomic_min(slot, (line << PLACES) + found)
-            if tl.atomic_add(slot + 1, 1) == tl.num_programs(0) * parts - 1:
-                key = tl.atomic_xchg(slot, NONE)
-                tl.atomic_xchg(slot + 1, 0)
-                tl.atomic_add(slot + 2, 1)
-                if key < NONE:
-                    line = key >> PLACES
-                    again = 1
-                else:
-                    tl.store(header + 2, tl.load(header))
-    if key < NONE:
-        tl.store(header + 2, tl.load(header))
+            # A check may have fewer programs than the longest one of the launch.
+            if part < parts:
+                found = tl.min(first, axis=0)
+                done = tl.full((), 0, tl.int64) + programs - 1
+                if found < NONE:
+                    tl.atomic_min(slot, (line << PLACES) + found)
+                    # Who comes last has to see the place, and that there is one.
+                    if programs > 1:
+                        done = tl.atomic_add(slot + 1, FOUND + 1)
+                elif programs > 1:
+                    done = tl.atomic_add(slot + 1, 1, sem="relaxed")
+                if (done % FOUND) == programs - 1:
+                    tl.atomic_add(slot + 2, 1, sem="relaxed")
+                    if programs > 1:
+                        tl.store(slot + 1, 0)
+                    if (found < NONE) | (done >= FOUND):
+                        key = tl.atomic_xchg(slot, NONE)
+                        line = key >> PLACES
+                        again = 1
+                    elif stamp > 0:
+                        tl.store(memory + stamp, call)
+    if (key < NONE) & (stamp > 0):
+        tl.store(memory + stamp, call)

@@ -36,7 +36,8 @@ def tell(memory, counters, call, check, place, value, limit):
     captured = call < 0
     number = tl.where(captured, -call, call).to(tl.int64)
     word = counters + FIRST + tl.where(captured, HALF, 0) + number % HALF
-    seen = tl.load(word, volatile=True)
+    # An atomic has one answer for all warps of a program, which must go one way: there are barriers on it.
+    seen = tl.atomic_add(word, 0)
     fresh = tl.where(captured, seen <= tl.load(memory, volatile=True), seen != number)
     if fresh:
         # The next record at the earliest.

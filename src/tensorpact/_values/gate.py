@@ -1,6 +1,7 @@
 """The last test of a guard with clauses on values: what is at hand is looked at, the rest as the mode says."""
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from tensorpact._clause import Rule, lambda_parameters
 
-from . import counts, in_kernel, launching, modes, pending
+from . import counts, in_kernel, launching, modes, pending, synchronous
 from .clauses import Values
 from .judging import is_capturing, looked_at, scope_of
 from .rows import first_breaches
@@ -31,8 +32,10 @@ class Ready:
     Attributes:
         known: The remembered signature.
         scalars: Arguments that are no tensors.
-        table: The checks.
-        places: For each address the argument that it is of.
+        table: The checks, without their tensors.
+        places: For each tensor of the table the argument that it is.
+        twice: Arguments that were one tensor and have to be again: two for each such pair.
+        device: Where the tensors lie.
         checked: What a late error tells.
     """
 
@@ -40,6 +43,8 @@ class Ready:
     scalars: tuple[Any, ...]
     table: Table
     places: tuple[int, ...]
+    twice: tuple[tuple[int, int], ...]
+    device: torch.device
     checked: pending.Checked
 
 
@@ -60,7 +65,7 @@ class Gate:
         read = dict.fromkeys(n for _, clause, conditions in self.clauses for n in _reads(clause, conditions))
         self.names = (*parameters, *(n for n in read if n not in terms.parameters))
         self._count = len(parameters)
-        self._scalars = tuple(i for i, n in enumerate(parameters) if terms.parameters[n].tensor is None)
+        self._scalars = _picker([i for i, n in enumerate(parameters) if terms.parameters[n].tensor is None])
         self._ready: Ready | None = None
         self._source = in_kernel.Source(self.clauses, terms)
         self._facts: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
@@ -89,16 +94,14 @@ class Gate:
                 known is not None
                 and ready is not None
                 and ready.known is known
-                and ready.scalars == tuple([given[i] for i in self._scalars])
+                and ready.scalars == self._scalars(given)
+                and (not ready.twice or all(given[i] is given[j] for i, j in ready.twice))
                 and not is_capturing()
             ):
-                table = ready.table
                 addresses = [given[i].data_ptr() for i in ready.places]
-                box = pending.box_of(ready.table.pointers[0][1].device)
-                checked = ready.checked
-                if modes.stacks:
-                    checked = _again(checked)
-                pending.launch(box, table, addresses, checked, launching.start)
+                checked = _again(ready.checked) if modes.stacks else ready.checked
+                box = pending.box_of(ready.device)
+                pending.launch(box, ready.table, addresses, checked, launching.start, again=True)
                 return True
         scope = dict(zip(self.names, given, strict=True))
         return self._look(scope, runner(scope, self.names[self._count :]), known, given)
@@ -170,18 +173,21 @@ class Gate:
             return
         if not fit:
             return
-        table = encode([s.row for _, s in fit])
         facts = pending.facts_of({n: scope[n] for n in self.terms.parameters})
         looked = tuple(pending.looked_at(step, s) for step, s in fit)
-        checked = pending.Checked(self.terms, facts, looked, capturing, pending.stack_here())
-        addresses = [tensor.data_ptr() for _, tensor in table.pointers]
-        pending.launch(pending.box_of(device), table, addresses, checked, launching.start)
-        if known is not None and not capturing:
-            self._remember(known, given, table, checked)
+        stack, tables = pending.stack_here(), encode([s.row for _, s in fit])
+        lasting = known is not None and not capturing
+        for table in tables:
+            checked = pending.Checked(self.terms, facts, looked[: table.count], capturing, stack)
+            looked = looked[table.count :]
+            addresses = [tensor.data_ptr() for tensor in table.tensors]
+            pending.launch(pending.box_of(device), table, addresses, checked, launching.start, again=lasting)
+            if lasting and len(tables) == 1:
+                self._remember(known, given, table, device, checked)
 
     def _facts_of(self, known: Any, given: tuple[Any, ...]) -> Mapping[str, Any]:
         """What a late error needs of the arguments; the same object for a signature that is remembered."""
-        scalars = tuple([given[i] for i in self._scalars])
+        scalars = self._scalars(given)
         kept = self._facts
         if kept is not None and known is not None and kept[0] is known and kept[1] == scalars:
             return kept[2]
@@ -190,18 +196,28 @@ class Gate:
             self._facts = (known, scalars, facts)
         return facts
 
-    def _remember(self, known: Any, given: tuple[Any, ...], table: Table, checked: pending.Checked) -> None:
-        scalars = tuple([given[i] for i in self._scalars])
-        tensors = [(id(tensor), i) for i, tensor in enumerate(given) if isinstance(tensor, Tensor)]
-        places = dict(tensors)
-        # Of a tensor that is given twice nobody can tell which of the two places an address came from.
-        once = len(places) == len(tensors)
-        if once and all(map(_is_plain, scalars)) and all(id(t) in places for _, t in table.pointers):
-            found = tuple(places[id(t)] for _, t in table.pointers)
-            # The table keeps no tensor alive, only where its addresses go.
-            device = checked.facts[self.names[found[0]]].stand_in()
-            bare = Table(table.words, [(at, device) for at, _ in table.pointers], table.parts)
-            self._ready = Ready(known, scalars, bare, found, checked)
+    def _remember(
+        self, known: Any, given: tuple[Any, ...], table: Table, device: torch.device, checked: pending.Checked
+    ) -> None:
+        scalars = self._scalars(given)
+        places: dict[int, int] = {}
+        # Of a tensor that is given twice nobody could tell later which of the two an address came from.
+        twice = tuple(
+            (places[id(x)], i)
+            for i, x in enumerate(given)
+            if isinstance(x, Tensor) and places.setdefault(id(x), i) != i
+        )
+        if all(map(_is_plain, scalars)) and all(id(t) in places for t in table.tensors):
+            found = tuple(places[id(t)] for t in table.tensors)
+            # The table keeps no tensor alive, only which arguments it is of.
+            bare = Table(table.words, (), table.programs, table.parts)
+            self._ready = Ready(known, scalars, bare, found, twice, device, checked)
+
+
+def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What takes the items at some places."""
+    # Of a single place an item getter gives no tuple.
+    return operator.itemgetter(*places) if len(places) > 1 else lambda given: tuple([given[i] for i in places])
 
 
 def _is_plain(scalar: Any) -> bool:
@@ -236,7 +252,7 @@ def _needs(clause: Values, conditions: tuple[Rule, ...]) -> Iterator[str]:
 
 
 def _holds_now(statements: list[Statement]) -> bool:
-    """Whether the numbers in device memory hold, with one read for each device."""
+    """Whether the numbers in device memory hold, with one wait for each device."""
     if is_capturing():
         counts.skip("a graph is being captured")
         return True
@@ -248,8 +264,9 @@ def _holds_now(statements: list[Statement]) -> bool:
         devices = [p.device for p in statement.row.parts() if isinstance(p, Tensor)]
         device = next((d for d in devices if d.type != "cpu"), devices[0])
         groups.setdefault(device, []).append(statement)
-    for group in groups.values():
-        if any(b is not None for b in first_breaches([s.row for s in group])):
+    for device, group in groups.items():
+        held, rest = synchronous.holds(device, [s.row for s in group])
+        if not held or any(b is not None for b in first_breaches(rest)):
             return False
     counts.did("sync")
     return True

@@ -2,24 +2,26 @@
 
 A mailbox is one block of 64-bit words. Behind a head of 16 words (how many records the host has read; how many found
 no room) lies a ring of records, 8 words each. Then come tables: one for each call in flight, used again once the kernel
-has stamped them, and one for every captured launch, kept for the replays.
+has stamped it, and those of captured launches, kept for the replays. A table that comes again is copied to the memory
+of the device, where a kernel reads it without the way over the bus.
 """
 
 import ctypes
 import threading
-from array import array
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .table import WORDS, Table
+from .table import MOST_ROWS, WORDS, Table
 
 RING = 64
 HEAD, RECORD, HEADER = 16, 8, 8
-#: Longest table; calls in flight; words for captured tables, and how many these may be.
-MOST_ROWS, SLOTS, CAPTURED_WORDS, CAPTURED = 32, 256, 1 << 20, 4096
+#: Calls in flight; words for captured tables, and how many launches may be captured.
+SLOTS, CAPTURED_WORDS, CAPTURED = 256, 1 << 20, 4096
+#: Words for tables in the memory of the device; streams that checkers may run on.
+RESIDENT_WORDS, STREAMS = 1 << 20, 256
 _SLOT = HEADER + MOST_ROWS * WORDS
 #: Words of the counters that say which calls have told of a number in their own kernel: plain ones, then captured ones.
 TOLD = 1024
@@ -27,6 +29,27 @@ _COUNTERS = 2 + TOLD
 #: What a kernel has in the place of nothing found.
 NONE = 1 << 62
 _TAGS = 65535
+
+
+class Laid(NamedTuple):
+    """Where the table of a launch lies.
+
+    Attributes:
+        address: Address of the words.
+        stamp: Word that the kernel stamps with the number of the call; 0 for none.
+    """
+
+    address: int
+    stamp: int
+
+
+@dataclass(slots=True)
+class _Resident:
+    """A table in the memory of the device: its address, and the slot and call behind whose kernel it is there."""
+
+    address: int
+    slot: int
+    call: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,66 +79,111 @@ class Mailbox:
     Args:
         device: Where the kernels run. For a CPU the block is plain memory.
         slots: Calls that may be in flight.
+        captured_words: Words for captured tables.
     """
 
-    def __init__(self, device: torch.device, slots: int = SLOTS) -> None:
+    def __init__(self, device: torch.device, slots: int = SLOTS, captured_words: int = CAPTURED_WORDS) -> None:
         self.device = device
-        size = HEAD + RING * RECORD + slots * _SLOT + CAPTURED_WORDS
-        #: The block as a tensor, which a launch takes.
-        self.memory: Tensor = torch.zeros(size, dtype=torch.int64, pin_memory=device.type != "cpu")
-        #: The same for the host: a plain load and a plain store each.
+        size = HEAD + RING * RECORD + slots * _SLOT + captured_words
+        # What is made under inference mode could not be written to outside of it.
+        with torch.inference_mode(False):
+            #: The block as a tensor, which a launch takes.
+            self.memory: Tensor = torch.zeros(size, dtype=torch.int64, pin_memory=device.type != "cpu")
+            #: Tickets given and records dropped; what kernels have told of themselves; then for each stream and each
+            #: captured launch what was found, programs done, and runs.
+            self.counters: Tensor = torch.zeros(_COUNTERS + 4 * (STREAMS + CAPTURED), dtype=torch.int64, device=device)
+            self.counters[_COUNTERS::4].fill_(NONE)
+            self._there: Tensor = torch.empty(RESIDENT_WORDS, dtype=torch.int64, device=device)
+        #: The block for the host: a plain load and a plain store each.
         self.words: Any = memoryview((ctypes.c_int64 * size).from_address(self.memory.data_ptr())).cast("B").cast("q")
-        #: Tickets given and records dropped; what kernels have told of themselves; then for each table what was found,
-        #: programs done, and runs.
-        self.counters: Tensor = torch.zeros(_COUNTERS + 4 * (slots + CAPTURED), dtype=torch.int64, device=device)
-        self.counters[_COUNTERS::4].fill_(NONE)
         #: Records read; where the next one begins, and the mark that it bears.
         self.next, self.at, self.tag = 0, HEAD, 1
         self._lock = threading.Lock()
-        self._slots = slots
-        self._at = 0
-        self._calls = [0] * slots
-        self._captured = 0
-        self._captured_words = HEAD + RING * RECORD + slots * _SLOT
+        self._slots, self._slot, self._calls = slots, 0, [0] * slots
+        #: Addresses of the block and of the counters.
+        self.address, self.counters_address = self.memory.data_ptr(), self.counters.data_ptr()
+        self._captured, self._captured_words = 0, HEAD + RING * RECORD + slots * _SLOT
+        self._streams: dict[int, int] = {}
+        self._resident: dict[bytes, _Resident] = {}
+        self._resident_words = 0
 
-    def room(self, captured: bool, table: Table) -> tuple[int, int] | None:
-        """Where the table of a call may stand, and its counter; None where there is no room.
+    def counter(self, stream: int) -> int | None:
+        """Where the counters of launches on a stream stand, which run one after the other; None where there is no room.
 
         Args:
-            captured: Whether the launch becomes part of a graph.
-            table: The checks.
+            stream: The stream.
         """
+        found = self._streams.get(stream)
+        if found is None:
+            with self._lock:
+                if stream not in self._streams and len(self._streams) < STREAMS:
+                    self._streams[stream] = _COUNTERS + 4 * len(self._streams)
+            found = self._streams.get(stream)
+        return found
+
+    def captured_counter(self) -> int | None:
+        """Where the counters of a captured launch stand; None where there is no room."""
         with self._lock:
+            if self._captured == CAPTURED:
+                return None
+            self._captured += 1
+            return _COUNTERS + 4 * (STREAMS + self._captured - 1)
+
+    def lay(self, table: Table, call: int, *, captured: bool, again: bool) -> Laid | None:
+        """Lay the table of a launch where its kernel finds it; None where there is no room.
+
+        Args:
+            table: The checks.
+            call: Number of the call.
+            captured: Whether the launch becomes part of a graph.
+            again: Whether the same checks are going to be made again.
+        """
+        resident = self._resident.get(table.words)
+        if resident is not None and self._has_run(resident):
+            return Laid(resident.address, 0)
+        with self._lock:
+            length = len(table.words) // 8
             if captured:
-                length = HEADER + len(table.words)
-                if self._captured == CAPTURED or self._captured_words + length > len(self.words):
+                place = self._captured_words
+                if place + length > len(self.words):
                     return None
-                place, counter = self._captured_words, self._slots + self._captured
                 self._captured_words += length
-                self._captured += 1
-                return place, _COUNTERS + 4 * counter
-            slot = self._at
-            place = HEAD + RING * RECORD + slot * _SLOT
-            if self._calls[slot] != self.words[place + 2]:
+                self._write(place, table.words)
+                return Laid(self.address + 8 * place, 0)
+            slot = self._slot
+            stamp = HEAD + RING * RECORD + slot * _SLOT
+            if self._calls[slot] != self.words[stamp]:
                 # The kernel of the call that stands here has not run yet.
                 return None
-            self._calls[slot] = -1
-            self._at = (slot + 1) % self._slots
-            return place, _COUNTERS + 4 * slot
+            self._slot = (slot + 1) % self._slots
+            self._calls[slot], self.words[stamp] = call, 0
+            self._write(stamp + HEADER, table.words)
+            if table.words not in self._resident:
+                self._copy(table.words, stamp + HEADER, slot, call, again)
+            return Laid(self.address + 8 * (stamp + HEADER), stamp)
 
-    def write(self, place: int, call: int, words: "array[int]") -> None:
-        """Write the table of a call.
+    def _copy(self, words: bytes, place: int, slot: int, call: int, again: bool) -> None:
+        """Copy a table to the device in front of its kernel, on the same stream: once that has run, it is there."""
+        begin, length = self._resident_words, len(words) // 8
+        # Half of the room is for tables of which nobody knows yet whether they come again.
+        if begin + length > (RESIDENT_WORDS if again else RESIDENT_WORDS // 2):
+            return
+        self._resident_words += length
+        self._there[begin : begin + length].copy_(self.memory[place : place + length], non_blocking=True)
+        self._resident[words] = _Resident(self._there.data_ptr() + 8 * begin, slot, call)
 
-        Args:
-            place: Where it stands.
-            call: Number of the call.
-            words: The checks.
-        """
-        slot = (place - HEAD - RING * RECORD) // _SLOT
-        if slot < self._slots:
-            self._calls[slot] = call
-        self.words[place : place + HEADER] = array("q", (call, 0, 0, 0, 0, 0, 0, 0))
-        self.words[place + HEADER : place + HEADER + len(words)] = words
+    def _has_run(self, resident: _Resident) -> bool:
+        if not resident.call:
+            return True
+        stamp = HEAD + RING * RECORD + resident.slot * _SLOT
+        # Another call has the slot only once the kernel of the one before has run.
+        if self._calls[resident.slot] == resident.call and self.words[stamp] != resident.call:
+            return False
+        resident.call = 0
+        return True
+
+    def _write(self, place: int, words: bytes) -> None:
+        self.words[place : place + len(words) // 8] = memoryview(words).cast("q")
 
     def has_mail(self) -> bool:
         """Whether a record has come: one plain load."""

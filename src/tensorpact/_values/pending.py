@@ -4,8 +4,7 @@ import itertools
 import sys
 import threading
 import traceback
-from array import array
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -16,10 +15,10 @@ from torch import Tensor
 from tensorpact._changes import Outline
 from tensorpact._clause import Rule
 
-from . import counts, modes
+from . import counts, launching, modes
 from .clauses import Check, Values
 from .judging import broken, scope_of
-from .mailbox import CAPTURED, Mailbox, Record
+from .mailbox import CAPTURED, Laid, Mailbox, Record
 from .rows import FINITE, Breach, Row, as_float
 from .statements import Absent, Run, Statement, runner
 from .table import Table
@@ -37,11 +36,11 @@ _numbers = itertools.count(1)
 _lock = threading.RLock()
 _boxes: dict[torch.device, Mailbox] = {}
 _box_list: tuple[Mailbox, ...] = ()
-_calls: "OrderedDict[int, Checked]" = OrderedDict()
+_calls: "dict[int, Checked]" = {}
 _captured: "dict[int, Checked]" = {}
 _queue: deque[Record] = deque()
 #: Starts the kernel on a table; another one where a test has no device.
-Start = Callable[[Mailbox, int, int, int, int], None]
+Start = Callable[[Mailbox, Laid, int, int, Table, Sequence[int], int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,28 +122,34 @@ def is_known(device: torch.device) -> bool:
     return device in _boxes
 
 
-def launch(box: Mailbox, table: Table, addresses: list[int], checked: Checked, start: Start) -> None:
+def launch(
+    box: Mailbox, table: Table, addresses: Sequence[int], checked: Checked, start: Start, *, again: bool = False
+) -> None:
     """Start the checker on one call.
 
     Args:
         box: Mailbox of the device.
         table: The checks.
-        addresses: One for each pointer of the table.
+        addresses: One for each tensor of the table.
         checked: What a late error tells.
         start: Starts the kernel.
+        again: Whether the same checks are going to be made again.
     """
-    room = box.room(checked.captured, table)
-    if room is None:
+    if not launching.is_current(box.device):
+        with launching.current(box.device):
+            launch(box, table, addresses, checked, start, again=again)
+        return
+    stream, call = launching.stream_of(box.device), next(_numbers)
+    counter = box.captured_counter() if checked.captured else box.counter(stream)
+    if counter is None:
+        counts.skip("no room for captured checks" if checked.captured else "too many streams")
+        return
+    laid = box.lay(table, call, captured=checked.captured, again=again)
+    if laid is None:
         counts.skip("no room for captured checks" if checked.captured else "too many calls in flight")
         return
-    place, counter = room
-    call = next(_numbers)
-    words: array[int] = table.words[:]
-    for (at, _), address in zip(table.pointers, addresses, strict=True):
-        words[at] = address
-    box.write(place, call, words)
     _remember(call, checked)
-    start(box, place, counter, table.count, table.parts)
+    start(box, laid, counter, call, table, addresses, stream)
     counts.did("launched")
 
 
@@ -168,9 +173,7 @@ def _remember(call: int, checked: Checked) -> None:
         _captured[call] = checked
         return
     _calls[call] = checked
-    if len(_calls) > _REMEMBERED:
-        with _lock:
-            _calls.popitem(last=False)
+    _calls.pop(call - _REMEMBERED, None)
 
 
 def stack_here() -> traceback.StackSummary | None:

@@ -1,18 +1,19 @@
-"""Checks as words that the checker kernel reads.
+"""Checks as words that the checker kernel reads: the same words for every call of a signature.
 
 ===== ====================================================================================
 words meaning
 ===== ====================================================================================
 0     kind of check
-1–3   address and width of the numbers; the place behind the last one that is looked at
+1–3   tensor and width of the numbers; the place behind the last one that is looked at
 4     size of the second axis, 0 where there is none
-5,6,9 address, width and stride of what is added to a length by row
+5,6,9 tensor, width and stride of what is added to a length by row
 7, 8  strides of the first and the second axis, in elements
 10    bits that say which of 16, 19 and 5 are offsets, whose steps count
 11,12 smallest and largest number; the divisor; the bits that say "not finite"
 13    what is added to every length; the length itself where it is one number for all rows
+14    number of programs that share the check
 15    bits that say which of the two the bound of a row is added to
-16–18 address, width and stride of bounds by row, or of the other vector of ``same_empty``
+16–18 tensor, width and stride of bounds by row, or of the other vector of ``same_empty``
 19–21 the same for what is added by row
 22–24 the same for what says which entries count: offsets, lengths, numbers of rows
 25,26 which of them it is; units of a length in one column
@@ -21,7 +22,7 @@ words meaning
 31    the first place that is looked at
 ===== ====================================================================================
 
-The remaining words are zero.
+The remaining words are zero. A tensor is its place, from 1, among those that a launch hands over; 0 is none.
 """
 
 from array import array
@@ -35,6 +36,8 @@ from .rows import ALL, COLUMNS, DISTINCT, FINITE, LIVE, SPAN, Numbers, Row
 from .saturating import LOWEST, factor, held, held_exactly
 
 WORDS = 32
+#: Most checks of a table, and most tensors.
+MOST_ROWS, MOST_TENSORS = 32, 16
 _WIDTHS = {torch.int32: 0, torch.int64: 1, torch.int16: 2, torch.int8: 3, torch.uint8: 4, torch.bool: 4}
 _FLOAT_WIDTHS = {1: 4, 2: 2, 4: 0, 8: 1}
 #: The exponent bits of each format; all of them set is infinity or NaN.
@@ -46,15 +49,15 @@ _EXPONENTS = {
     torch.float8_e5m2: 0x7C,
     torch.float8_e4m3fn: 0x7F,
 }
-#: Entries that one program compares with one another in the search for a repeat.
-_PAIRS = 64
+#: Entries of one program in the search for a repeat.
+_PAIRS = 16
 BLOCK = 256
-_MOST_PARTS = 64
+_MOST_PARTS = 256
 #: A repeat is looked for among so many entries at most: the effort grows with their square.
 MOST_DISTINCT = 4096
 _PADDING_NEGATIVE, _PADDING_EXACT = 1, 2
 _BELOW, _ABOVE = 1, 2
-#: Words for address, width and stride of numbers by row.
+#: Words for tensor, width and stride of numbers by row.
 _LONGER, _BOUND, _PLUS, _ACTIVE = (5, 6, 9), (16, 17, 18), (19, 20, 21), (22, 23, 24)
 
 
@@ -62,28 +65,30 @@ class Unsuitable(Exception):
     """A check that the kernel cannot make, with the reason."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Table:
     """The checks of one call as words.
 
     Attributes:
-        words: Words of all checks, 32 for each; zero in the place of an address.
-        pointers: Place of each address among the words, and the tensor that it is of.
-        parts: Programs for each check.
+        words: Words of all checks, 32 for each.
+        tensors: What a launch hands over beside them.
+        programs: Programs of all checks together.
+        parts: Most programs of one check.
     """
 
-    words: "array[int]"
-    pointers: list[tuple[int, Tensor]]
+    words: bytes
+    tensors: tuple[Tensor, ...]
+    programs: int
     parts: int
 
     @property
     def count(self) -> int:
         """Number of checks."""
-        return len(self.words) // WORDS
+        return len(self.words) // (8 * WORDS)
 
 
-def encode(rows: Sequence[Row]) -> Table:
-    """The words of some checks on one device.
+def encode(rows: Sequence[Row]) -> list[Table]:
+    """The words of some checks on one device: one table, or more where they do not fit into one.
 
     Args:
         rows: The checks.
@@ -91,20 +96,38 @@ def encode(rows: Sequence[Row]) -> Table:
     Raises:
         Unsuitable: One of them is not for the kernel.
     """
-    table = Table(array("q"), [], 1)
+    tables: list[Table] = []
+    words = array("q")
+    tensors: list[Tensor] = []
     for row in rows:
-        base = len(table.words)
-        table.words.extend(_encoded(row, table.pointers, base))
-        work = (table.words[base + 3] - table.words[base + 31]) // (_PAIRS if row.kind == DISTINCT else BLOCK)
-        table.parts = max(table.parts, min(work + 1, _MOST_PARTS))
-    return table
+        known = len(tensors)
+        line = _encoded(row, tensors)
+        if len(words) == MOST_ROWS * WORDS or len(tensors) > MOST_TENSORS:
+            tables.append(_table(words, tensors[:known]))
+            words, tensors = array("q"), []
+            line = _encoded(row, tensors)
+        words.extend(line)
+    return [*tables, _table(words, tensors)]
 
 
-def _encoded(row: Row, pointers: list[tuple[int, Tensor]], base: int) -> list[int]:
+def _table(words: "array[int]", tensors: list[Tensor]) -> Table:
+    parts = words[14::WORDS]
+    return Table(words.tobytes(), tuple(tensors), sum(parts), max(parts))
+
+
+def _place(tensors: list[Tensor], tensor: Tensor) -> int:
+    for place, known in enumerate(tensors, 1):
+        if known is tensor:
+            return place
+    tensors.append(tensor)
+    return len(tensors)
+
+
+def _encoded(row: Row, tensors: list[Tensor]) -> list[int]:
     words = [0] * WORDS
     numbers = _tensor(row.numbers)
     words[0] = row.kind
-    pointers.append((base + 1, numbers))
+    words[1] = _place(tensors, numbers)
     words[2] = _width(numbers, row.kind == FINITE)
     words[31], words[3] = row.span()
     words[4], words[7], words[8] = _axes(numbers, keep_first=_by_row(row))
@@ -121,19 +144,19 @@ def _encoded(row: Row, pointers: list[tuple[int, Tensor]], base: int) -> list[in
         raise Unsuitable("two bounds that differ by row")
     for side, part in given:
         words[15] = side
-        _reference(words, pointers, base, _BOUND, part, numbers)
+        _reference(words, tensors, _BOUND, part, numbers)
     if row.plus_of is not None:
-        _reference(words, pointers, base, _PLUS, row.plus_of, numbers)
+        _reference(words, tensors, _PLUS, row.plus_of, numbers)
     words[10] = row.steps
     if row.mode == COLUMNS and row.active is not None:
         words[13] = held(row.longer)
         if row.longer_of is not None:
-            _reference(words, pointers, base, _LONGER, row.longer_of, numbers)
+            _reference(words, tensors, _LONGER, row.longer_of, numbers)
     if row.mode == COLUMNS and not isinstance(row.active, Tensor) and row.active is not None and len(row.active) == 1:
         words[25], words[26] = row.mode, factor(row.per, numbers.shape[-1])
         words[13] = held(words[13] + held(row.active[0]))
     elif row.mode != ALL and row.active is not None:
-        active = _reference(words, pointers, base, _ACTIVE, row.active, numbers)
+        active = _reference(words, tensors, _ACTIVE, row.active, numbers)
         words[25] = row.mode
         words[26] = factor(row.per, numbers.shape[-1]) if row.mode == COLUMNS else 0
         if row.mode == SPAN:
@@ -144,6 +167,8 @@ def _encoded(row: Row, pointers: list[tuple[int, Tensor]], base: int) -> list[in
         words[27] = _PADDING_NEGATIVE if row.padding == "negative" else _PADDING_EXACT
         words[28] = row.padding if isinstance(row.padding, int) else 0
     words[29] = held(row.plus)
+    work = (words[3] - words[31]) // (_PAIRS if row.kind == DISTINCT else BLOCK)
+    words[14] = max(1, min(work + 1, _MOST_PARTS))
     return words
 
 
@@ -186,8 +211,7 @@ def _axes(tensor: Tensor, keep_first: bool) -> tuple[int, int, int]:
 
 def _reference(
     words: list[int],
-    pointers: list[tuple[int, Tensor]],
-    base: int,
+    tensors: list[Tensor],
     at: tuple[int, int, int],
     numbers: Numbers,
     beside: Tensor,
@@ -197,8 +221,8 @@ def _reference(
         raise Unsuitable("tensors on several devices")
     if tensor.dtype not in (torch.int32, torch.int64) or tensor.ndim > 1:
         raise Unsuitable(f"bounds or offsets of {tensor.dtype} with {tensor.ndim} axes")
-    address, width, stride = at
-    pointers.append((base + address, tensor))
+    place, width, stride = at
+    words[place] = _place(tensors, tensor)
     words[width] = _WIDTHS[tensor.dtype]
     # One entry holds for every row.
     words[stride] = tensor.stride(0) if tensor.ndim and tensor.numel() > 1 else 0
