@@ -27,25 +27,26 @@ from ._flash_attention_number_errors import (
     BOUNDARIES_ORDER,
     CACHE_ROW_RANGE,
     CACHE_ROW_REPEATED,
-    CHUNK_KEYS,
     LEFTPAD_RANGE,
     LENGTHS_RANGE,
     LONGER,
     PAGE_RANGE,
-    ROTARY_RANGE,
     USED_RANGE,
 )
-from ._flash_attention_rules import counts_up
 
 
-def _new_rows(new: tuple[int, ...]) -> int:
-    """New tokens of each sequence, where they are not packed."""
+def new_rows(new: tuple[int, ...]) -> int:
+    """New tokens of each sequence, where they are not packed.
+
+    Args:
+        new: Token axes of the new keys.
+    """
     return new[1] if len(new) == 2 else 0
 
 
 Rule = Callable[..., Any]
 #: New tokens of each sequence; they add nothing to a call that appends none.
-_NEW = (_new_rows, steps("cu_seqlens_k_new"))
+NEW = (new_rows, steps("cu_seqlens_k_new"))
 
 
 def boundaries(name: str, total: Rule, longest: str | None = None, when: Rule | None = None) -> list[Clause]:
@@ -106,7 +107,7 @@ def rows_of_the_cache() -> list[Clause]:
         values(
             "cache_seqlens",
             at_most("capacity"),
-            plus=_new_rows,
+            plus=new_rows,
             error=APPEND_RANGE,
             when=lambda cache_seqlens, k, cu_seqlens_k_new: (
                 k is not None and cu_seqlens_k_new is None and isinstance(cache_seqlens, Tensor)
@@ -142,162 +143,16 @@ def pages() -> list[Clause]:
         values(
             "page_table",
             within(0, "rows"),
-            active=upto("cache_seqlens", per="slots", plus=_NEW),
+            active=upto("cache_seqlens", per="slots", plus=NEW),
             error=PAGE_RANGE,
             when=lambda cache_batch_idx, hidden, slots: cache_batch_idx is None and hidden < slots,
         ),
         values(
             "page_table",
             less_than("rows"),
-            active=upto("cache_seqlens", per="slots", plus=_NEW),
+            active=upto("cache_seqlens", per="slots", plus=NEW),
             padding="negative",
             error=PAGE_RANGE,
             when=lambda cache_batch_idx, hidden, slots: cache_batch_idx is None and hidden >= slots,
-        ),
-    ]
-
-
-def _packed_queries_turn(
-    cu_seqlens_q: Tensor | None,
-    max_seqlen_q: int | None,
-    only_qv: bool,
-    causal: bool,
-    window_size: tuple[int, int],
-    attention_chunk: int | None,
-    capacity: int,
-) -> bool:
-    """Whether packed queries are rotated to one position after the other."""
-    return (
-        cu_seqlens_q is not None
-        and not only_qv
-        and counts_up(max_seqlen_q or 0, causal, window_size, attention_chunk, capacity)
-    )
-
-
-def _packed_queries_turn_from_starts(
-    all_turn: bool,
-    cu_seqlens_q: Tensor | None,
-    max_seqlen_q: int | None,
-    only_qv: bool,
-    causal: bool,
-    window_size: tuple[int, int],
-    attention_chunk: int | None,
-    capacity: int,
-) -> bool:
-    return all_turn and _packed_queries_turn(
-        cu_seqlens_q, max_seqlen_q, only_qv, causal, window_size, attention_chunk, capacity
-    )
-
-
-def _packed_queries_turn_from_lengths(
-    cached: int,
-    So: int,
-    rotary_seqlens: Tensor | None,
-    cu_seqlens_q: Tensor | None,
-    max_seqlen_q: int | None,
-    only_qv: bool,
-    causal: bool,
-    window_size: tuple[int, int],
-    attention_chunk: int | None,
-    capacity: int,
-) -> bool:
-    """Whether they are rotated on from the length of their row, or to a length that is no position of the tables."""
-    if rotary_seqlens is not None or only_qv:
-        return False
-    return cached >= So or _packed_queries_turn(
-        cu_seqlens_q, max_seqlen_q, only_qv, causal, window_size, attention_chunk, capacity
-    )
-
-
-def rotations() -> list[Clause]:
-    """Rows of the rotary tables that are read.
-
-    A sequence without a rotated token may be anywhere, and a clause cannot leave such sequences out. Where there may be
-    some, ``rotary_seqlens`` are not looked at, and ``reach`` is what a length alone may come to.
-    """
-    return [
-        values("rotary_seqlens", at_least(0), error=ROTARY_RANGE, when=lambda all_turn: all_turn),
-        values("rotary_seqlens", at_most("So"), plus="turned", error=ROTARY_RANGE, when=lambda turned: turned > 0),
-        values(
-            "rotary_seqlens",
-            at_most("So"),
-            plus=steps("cu_seqlens_k_new"),
-            error=ROTARY_RANGE,
-            when=lambda all_turn, k_cache: all_turn and k_cache is not None,
-        ),
-        values(
-            "rotary_seqlens",
-            at_most("So"),
-            plus=steps("cu_seqlens_q"),
-            error=ROTARY_RANGE,
-            when=_packed_queries_turn_from_starts,
-        ),
-        values(
-            "cache_seqlens",
-            at_most("So"),
-            plus="turned",
-            error=ROTARY_RANGE,
-            when=lambda cache_seqlens, rotary_seqlens, turned: (
-                rotary_seqlens is None and isinstance(cache_seqlens, Tensor) and turned > 0
-            ),
-        ),
-        values(
-            "cu_seqlens_k_new",
-            steps_at_most("reach"),
-            plus="cache_seqlens",
-            error=ROTARY_RANGE,
-            when=lambda rotary_seqlens, k_cache: rotary_seqlens is None and k_cache is not None,
-        ),
-        values(
-            "cu_seqlens_q",
-            steps_at_most("reach"),
-            plus="cache_seqlens",
-            error=ROTARY_RANGE,
-            when=_packed_queries_turn_from_lengths,
-        ),
-    ]
-
-
-def chunks() -> list[Clause]:
-    """Keys that stand in front of the queries of a chunked call."""
-    return [
-        values(
-            "cache_seqlens",
-            at_least(lambda tokens: tokens[1]),
-            plus=_NEW,
-            error=CHUNK_KEYS,
-            when=lambda cache_seqlens, cache_leftpad, cu_seqlens_q, attention_chunk: (
-                bool(attention_chunk)
-                and cu_seqlens_q is None
-                and cache_leftpad is None
-                and isinstance(cache_seqlens, Tensor)
-            ),
-        ),
-        values(
-            "cache_seqlens",
-            at_least(steps("cu_seqlens_q")),
-            plus=_NEW,
-            error=CHUNK_KEYS,
-            when=lambda cache_seqlens, cache_leftpad, attention_chunk: (
-                bool(attention_chunk) and cache_leftpad is None and isinstance(cache_seqlens, Tensor)
-            ),
-        ),
-        values(
-            "cu_seqlens_q",
-            steps_at_most("cached"),
-            plus=lambda new: -_new_rows(new),
-            error=CHUNK_KEYS,
-            when=lambda cached, cache_leftpad, cu_seqlens_k_new, attention_chunk: (
-                bool(attention_chunk) and cache_leftpad is None and cached >= 0 and cu_seqlens_k_new is None
-            ),
-        ),
-        values(
-            "cu_seqlens_q",
-            steps_at_most(steps("cu_seqlens_k_new")),
-            plus=lambda cached: -cached,
-            error=CHUNK_KEYS,
-            when=lambda cached, cache_leftpad, attention_chunk: (
-                bool(attention_chunk) and cache_leftpad is None and cached >= 0
-            ),
         ),
     ]
