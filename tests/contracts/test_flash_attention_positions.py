@@ -136,6 +136,21 @@ def test_positions_are_refused_where_a_rotated_token_has_none(rng: random.Random
     assert min(seen.get(k, 0) for k in ("one-refused", "each-refused", "one-right", "each-right")) >= 5, seen
 
 
+def test_queries_of_values_are_not_rotated_and_new_keys_are():
+    given = {"q": None, "qv": half(2, 3, HEADS, DIM), "only_qv": True, "causal": True, "cache_seqlens": ints(4, 2)}
+    given |= {name: half(2, 1, HEADS, DIM) for name in "kv"}
+    keys, values = half(2, 2, CAPACITY, HEADS, DIM)
+    tables = {name: half(5, 8) for name in ("rotary_cos", "rotary_sin")}
+    caches = {"k_cache": keys.clone(), "v_cache": values.clone()}
+    # The last of three queries behind four tokens would stand at a position that the tables lack.
+    turned = flash_attn_with_kvcache(**given, **tables, **caches)
+    plain = {"k_cache": keys.clone(), "v_cache": values.clone()}
+    assert torch.equal(turned, flash_attn_with_kvcache(**given, **plain))
+    assert torch.equal(caches["v_cache"], plain["v_cache"])
+    assert torch.equal(plain["k_cache"][0, 4], given["k"][0, 0])
+    assert not torch.equal(caches["k_cache"][0, 4], given["k"][0, 0])
+
+
 def test_chunks_are_refused_where_a_query_stands_before_the_first_key(rng: random.Random):
     seen = [0, 0]
     for _ in range(150):
