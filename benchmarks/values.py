@@ -15,7 +15,7 @@ import json
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from unittest import mock
@@ -138,6 +138,21 @@ def host_us(call: Call, count: int, wait: Call) -> float:
     return spent / count / 1e3
 
 
+def one_by_one(call: Call, settings: Sequence[str], count: int) -> dict[str, list[float]]:
+    """Host time of single calls, in microseconds, the settings in turn and the device never in the way."""
+    samples: dict[str, list[float]] = {setting: [] for setting in settings}
+    for number in range(count):
+        for setting in settings:
+            with checks(setting):
+                if number % 10 == 0:
+                    torch.cuda.synchronize()
+                start = time.perf_counter_ns()
+                call()
+                samples[setting].append((time.perf_counter_ns() - start) / 1e3)
+    torch.cuda.synchronize()
+    return samples
+
+
 def gpu_us(run: Call, count: int) -> float:
     """Device time of one run, in microseconds."""
     before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -178,13 +193,10 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     copies = 20
     graphs = {mode: captured(call, mode, copies) for mode in ("off", "async")}
     replay = {mode: [] for mode in graphs}
-    host = {mode: [] for mode in ("off", "async", "sync")}
     for _ in range(rounds):
         for mode, graph in graphs.items():
             replay[mode].append(gpu_us(graph.replay, 10) / copies)
-        for mode, samples in host.items():
-            with checks(mode):
-                samples.append(host_us(call, 50, torch.cuda.synchronize))
+    host = one_by_one(call, ("off", "async", "sync"), 20 * rounds)
     tensorpact.synchronize()
 
     def more(samples: dict[str, list[float]], mode: str) -> dict[str, float]:
@@ -216,12 +228,12 @@ def alone(device: torch.device) -> Iterator[tuple[str, Call]]:
         ],
         "256_that_differ": [rows.Row(rows.DISTINCT, torch.arange(256, device=device).int())],
     }
-    numbers = itertools.count(1)
+    calls = itertools.count(1)
     for label, checks in kinds.items():
         (made,) = table.encode(checks)
 
         def start(made: table.Table = made) -> None:
-            stream, call = launching.stream_of(device), next(numbers)
+            stream, call = launching.stream_of(device), next(calls)
             laid, counter = box.lay(made, call, captured=is_capturing(), again=True), box.counter(stream)
             if laid is None or counter is None:
                 raise RuntimeError("no table is free")

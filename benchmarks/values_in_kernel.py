@@ -22,7 +22,7 @@ from unittest import mock
 
 import torch
 import triton
-from values import Call, checks, host_us
+from values import Call, checks, one_by_one
 
 import tensorpact
 from tensorpact import _decorator
@@ -252,11 +252,7 @@ def measured(case: Case, rounds: int) -> dict[str, Any]:
     graphs = {setting: captured(call, setting, copies) for setting in ("off", "in_kernel")}
     in_turn(graphs, 2)
     replay: list[dict[str, float]] = [in_turn(graphs, 4) for _ in range(rounds)]
-    host: dict[str, list[float]] = {setting: [] for setting in graphs}
-    for _ in range(rounds):
-        for setting, samples in host.items():
-            with checks(setting):
-                samples.append(host_us(call, 20, torch.cuda.synchronize))
+    host = one_by_one(call, list(graphs), 10 * rounds)
     tensorpact.synchronize()
     return {
         "small": case.small,

@@ -47,4 +47,4 @@ def test_host_and_device_agree_on_numbers():
         assert getattr(device, name).value == value, name
     assert device_flag.RING.value == RING
     assert device.INTEGERS[-MOST_TENSORS:] == [f"t{i}" for i in range(MOST_TENSORS)]
-    assert (device_flag.FIRST.value, 2 * device_flag.HALF.value) == (2, TOLD)
+    assert (device_flag.FIRST.value, 2 * device_flag.HALF.value) == (3, TOLD)

@@ -18,7 +18,12 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, load_tile
 from tensorpact_kernels.flash_attention.device import with_sink
-from tensorpact_kernels.flash_attention.device_hopper_report import any_page_missing, is_sequence_wrong, report_share
+from tensorpact_kernels.flash_attention.device_hopper_report import (
+    any_missing,
+    is_sequence_wrong,
+    look_at_pages,
+    report_share,
+)
 from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, rotated, seen_by
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
@@ -340,7 +345,7 @@ def hopper_decode_kernel(
         wrong = is_first & is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows)
         if PAGED:
             seen_end = gl.where(key_head == 0, share_end, 0)
-            wrong = wrong | any_page_missing(
+            seen_pages, missing = look_at_pages(
                 table_ptr, page_table_stride_page, gl.maximum(begin, share_begin), seen_end, num_pages, PAGE, num_warps
             )  # fmt: skip
 
@@ -448,11 +453,13 @@ def hopper_decode_kernel(
         mask = gl.expand_dims(is_query, 1) & gl.expand_dims(out_dims < VALUE_DIM, 0)
         gl.store(out_pointers, gl.convert_layout(gl.permute(rounded, (1, 0)), COPY), mask=mask)
     if flag_memory is not None:
+        # What was in shared memory is done with when it is written for this.
+        barrier()
+        if PAGED:
+            wrong = wrong | any_missing(seen_pages, missing, num_pages)
         if wrong:
-            # What was in shared memory is done with when it is written for this.
-            barrier()
             report_share(
-                flag_memory, flag_counters, flag_call, is_first, batch_idx_ptr, used_k_ptr, table_ptr,
-                page_table_stride_page, sequence, num_new, capacity, num_rows, row, gl.maximum(begin, share_begin),
-                share_end, num_pages, PAGED, PAGE, num_warps,
+                flag_memory, flag_counters, flag_call, is_first, batch_idx_ptr, used_k_ptr, page_table_ptr,
+                page_table_stride_row, page_table_stride_page, sequence, num_new, capacity, num_rows, row,
+                gl.maximum(begin, share_begin), share_end, num_pages, PAGED, PAGE, num_warps,
             )  # fmt: skip

@@ -24,8 +24,10 @@ def _is_bad(column, page, last, num_pages):
 
 @no_type_check
 @gluon.jit
-def any_page_missing(table_ptr, table_stride_page, begin, end, num_pages, PAGE: gl.constexpr, num_warps: gl.constexpr):
-    """Return whether a page of some slots is not there.
+def look_at_pages(table_ptr, table_stride_page, begin, end, num_pages, PAGE: gl.constexpr, num_warps: gl.constexpr):
+    """Return, by thread, the first pages of some slots, and whether one of the others is not there.
+
+    The first ones, which are all in most calls, are compared at the end, so that nothing waits for them here.
 
     Args:
         table_ptr: The sequence's row of the table.
@@ -39,12 +41,28 @@ def any_page_missing(table_ptr, table_stride_page, begin, end, num_pages, PAGE: 
     SCAN: gl.constexpr = 32 * num_warps
     LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [num_warps], [0])
     last = (end + PAGE - 1) // PAGE
+    column = begin // PAGE + gl.arange(0, SCAN, layout=LAYOUT)
+    pages = gl.load(table_ptr + column.to(gl.int64) * table_stride_page, mask=column < last, other=0)
     missing = gl.full([SCAN], 0, gl.int32, LAYOUT)
-    for start in range(begin // PAGE, last, SCAN):
+    for start in range(begin // PAGE + SCAN, last, SCAN):
         column = start + gl.arange(0, SCAN, layout=LAYOUT)
         page = gl.load(table_ptr + column.to(gl.int64) * table_stride_page, mask=column < last, other=0)
         missing = missing | _is_bad(column, page, last, num_pages).to(gl.int32)
-    return gl.max(missing, axis=0) > 0
+    return pages, missing
+
+
+@no_type_check
+@gluon.jit
+def any_missing(pages, missing, num_pages):
+    """Return whether a page that ``look_at_pages`` saw is not there.
+
+    Args:
+        pages: The first ones.
+        missing: Whether one of the others is not.
+        num_pages: Pages that there are, at least one.
+    """
+    bad = ((pages < 0) | (pages >= num_pages)).to(gl.int32)
+    return gl.max(missing | bad, axis=0) > 0
 
 
 @no_type_check
@@ -70,8 +88,9 @@ def report_share(
     is_first,
     batch_idx_ptr,
     used_k_ptr,
-    table_ptr,
-    table_stride_page,
+    page_table_ptr,
+    page_table_stride_row,
+    page_table_stride_page,
     sequence,
     num_new,
     capacity,
@@ -93,8 +112,9 @@ def report_share(
         is_first: Whether the program speaks for its sequence.
         batch_idx_ptr: Rows of the sequences, where they are not in order.
         used_k_ptr: Lengths of the sequences, where they are not one number.
-        table_ptr: The sequence's row of the table.
-        table_stride_page: Stride of its columns.
+        page_table_ptr: The table, where there is one.
+        page_table_stride_row: Stride of its rows.
+        page_table_stride_page: Stride of its columns.
         sequence: The sequence.
         num_new: New tokens of each, where they are not packed.
         capacity: Slots of a row.
@@ -114,13 +134,14 @@ def report_share(
     if PAGED:
         SCAN: gl.constexpr = 32 * num_warps
         LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [num_warps], [0])
+        table_ptr = page_table_ptr + row.to(gl.int64) * page_table_stride_row
         last = (end + PAGE - 1) // PAGE
         found = last
         for start in range(begin // PAGE, last, SCAN):
             column = start + gl.arange(0, SCAN, layout=LAYOUT)
-            page = gl.load(table_ptr + column.to(gl.int64) * table_stride_page, mask=column < last, other=0)
+            page = gl.load(table_ptr + column.to(gl.int64) * page_table_stride_page, mask=column < last, other=0)
             found = gl.minimum(found, gl.min(gl.where(_is_bad(column, page, last, num_pages), column, last), axis=0))
         if found < last:
-            page_ptr = table_ptr + found.to(gl.int64) * table_stride_page
+            page_ptr = table_ptr + found.to(gl.int64) * page_table_stride_page
             place = row.to(gl.int64) * (capacity // PAGE) + found
             report_page(flag_memory, flag_counters, flag_call, page_ptr, place, num_pages)

@@ -40,8 +40,11 @@ def _bounds(cu_ptr, cu_stride, segment, num_sequences, num_tokens):
 
 @no_type_check
 @triton.jit
-def _report_boundary(flag_memory, flag_counters, flag_call, check, cu_ptr, cu_stride, own, num_sequences, num_tokens):
-    """Report the boundary behind a segment: the first is 0, the last the number of tokens, none is below another."""
+def _boundary(cu_ptr, cu_stride, own, num_sequences, num_tokens):
+    """Return the boundary behind a segment, what it must be or not be below, and whether it is wrong.
+
+    The first is 0, the last the number of tokens, none is below another.
+    """
     place = tl.minimum(own, num_sequences)
     before = tl.maximum(place - 1, 0)
     value = tl.load(cu_ptr + place.to(tl.int64) * cu_stride).to(tl.int64)
@@ -49,9 +52,41 @@ def _report_boundary(flag_memory, flag_counters, flag_call, check, cu_ptr, cu_st
     starts = own == 0
     ends = own > num_sequences
     limit = tl.where(starts, 0, tl.where(ends, num_tokens, earlier))
-    if tl.where(starts | ends, value != limit, value < earlier):
-        kind = tl.where(starts, 0, tl.where(ends, 2, 1))
+    return value, limit, tl.where(starts | ends, value != limit, value < earlier)
+
+
+@no_type_check
+@triton.jit
+def _report_boundary(flag_memory, flag_counters, flag_call, check, cu_ptr, cu_stride, own, num_sequences, num_tokens):
+    value, limit, wrong = _boundary(cu_ptr, cu_stride, own, num_sequences, num_tokens)
+    if wrong:
+        kind = tl.where(own == 0, 0, tl.where(own > num_sequences, 2, 1))
+        place = tl.minimum(own, num_sequences)
         tell(flag_memory, flag_counters, flag_call, kind + check, place, value, limit)
+
+
+@no_type_check
+@triton.jit(noinline=True)
+def _report_boundaries(
+    flag_memory,
+    flag_counters,
+    flag_call,
+    cu_q_ptr,
+    cu_q_stride,
+    cu_k_ptr,
+    cu_k_stride,
+    own,
+    num_sequences,
+    num_q_tokens,
+    num_k_tokens,
+):
+    """Report the boundaries behind a segment that are wrong; code that lies behind the kernel's."""
+    _report_boundary(
+        flag_memory, flag_counters, flag_call, 0, cu_q_ptr, cu_q_stride, own, num_sequences, num_q_tokens
+    )  # fmt: skip
+    _report_boundary(
+        flag_memory, flag_counters, flag_call, KEYS, cu_k_ptr, cu_k_stride, own, num_sequences, num_k_tokens
+    )  # fmt: skip
 
 
 @no_type_check
@@ -136,16 +171,13 @@ def plan_kernel(
     row then has a tile without keys, and no other.
     """
     own = tl.program_id(0)
-    if flag_memory is not None:
-        _report_boundary(
-            flag_memory, flag_counters, flag_call, 0, cu_q_ptr, cu_q_stride, own, num_sequences, num_q_tokens
-        )  # fmt: skip
-        _report_boundary(
-            flag_memory, flag_counters, flag_call, KEYS, cu_k_ptr, cu_k_stride, own, num_sequences, num_k_tokens
-        )  # fmt: skip
     q_begin, q_end, k_begin, k_length = _lengths(
         cu_q_ptr, cu_q_stride, cu_k_ptr, cu_k_stride, own, num_sequences, num_q_tokens, num_k_tokens
     )  # fmt: skip
+    if flag_memory is not None:
+        # The same numbers again, which are there by now.
+        wrong = _boundary(cu_q_ptr, cu_q_stride, own, num_sequences, num_q_tokens)[2]
+        wrong = wrong | _boundary(cu_k_ptr, cu_k_stride, own, num_sequences, num_k_tokens)[2]
     q_length = q_end - q_begin
     own_tiles = tl.cdiv(q_length, BLOCK_M)
     segments = num_sequences + 2
@@ -186,6 +218,12 @@ def plan_kernel(
         listed = tl.where(tl.sum(rows, axis=0) == num_q_tokens, own_tiles, 0)
         mask = (tile < listed) & (place < capacity)
         _store_tiles(tiles_ptr, place, q_begin, q_length, k_begin, k_length, tile, mask, BLOCK_M)
+    if flag_memory is not None:
+        if wrong:
+            _report_boundaries(
+                flag_memory, flag_counters, flag_call, cu_q_ptr, cu_q_stride, cu_k_ptr, cu_k_stride, own,
+                num_sequences, num_q_tokens, num_k_tokens,
+            )  # fmt: skip
 
 
 @no_type_check

@@ -49,6 +49,19 @@ def _unit(x):
 
 
 @no_type_check
+@triton.jit(noinline=True)
+def report_row(flag_memory, flag_counters, flag_call, row, slot, num_slots, written, L: tl.constexpr):
+    """Report the slot of a row that is past the pool, or else its cursor, which is outside the ring.
+
+    A function of its own, so that its code lies behind the kernel's and not in the middle of what runs.
+    """
+    beyond = slot >= num_slots
+    limit = tl.where(beyond, num_slots - 1, tl.where(written < 0, 0, L - 1))
+    value = tl.where(beyond, slot, written + slot * 0)
+    tell(flag_memory, flag_counters, flag_call, tl.where(beyond, 0, 1), row, value, limit)
+
+
+@no_type_check
 @triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=STEPS)
 def kda_streamed_kernel(
     qkv_ptr,
@@ -134,10 +147,7 @@ def kda_streamed_kernel(
         if flag_memory is not None:
             # A negative slot is what marks padding; of a row's programs one reports.
             if (slot >= 0) & (hv == 0) & (part == 0):
-                beyond = slot >= num_slots
-                limit = tl.where(beyond, num_slots - 1, tl.where(written < 0, 0, L - 1))
-                value = tl.where(beyond, slot, written + slot * 0)
-                tell(flag_memory, flag_counters, flag_call, tl.where(beyond, 0, 1), row, value, limit)
+                report_row(flag_memory, flag_counters, flag_call, row, slot, num_slots, written, L)
         for start in tl.range(first_row, last_row, BLOCK_V):
             v = start + tl.arange(0, BLOCK_V)
             tl.store(out_ptr + v, tl.zeros((BLOCK_V,), out_ptr.dtype.element_ty), mask=v < V)

@@ -10,8 +10,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
-from tensorpact._values.device_flag import tell
 from tensorpact_kernels._gluon import copy_to_shared
+from tensorpact_kernels.replayssm.device import report_row
 
 COUNTS = ["num_slots", "flag_call"]
 STEPS = ["indices_ptr", "write_pos_ptr", "force_flush_ptr"]
@@ -226,10 +226,7 @@ def kda_staged_kernel(
         if flag_memory is not None:
             # A negative slot is what marks padding; of a row's programs one reports.
             if (slot >= 0) & (hv == 0) & (part == 0):
-                beyond = slot >= num_slots
-                limit = gl.where(beyond, num_slots - 1, gl.where(written < 0, 0, L - 1))
-                value = gl.where(beyond, slot, written + slot * 0)
-                tell(flag_memory, flag_counters, flag_call, gl.where(beyond, 0, 1), row, value, limit)
+                report_row(flag_memory, flag_counters, flag_call, row, slot, num_slots, written, L)
         for t in gl.static_range(TILES):
             gl.store(out_ptr + t * TILE + v, gl.full([TILE], 0.0, out_ptr.dtype.element_ty, ROW))
         return

@@ -9,7 +9,16 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from tensorpact._values.device_flag import tell
+from tensorpact_kernels.sparse_prefill.device_lists import (
+    EXTEND,
+    PREFIX,
+    any_past,
+    clamp_span,
+    indices_at,
+    is_wrong,
+    load_span,
+    report_list,
+)
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -28,73 +37,6 @@ COUNTS = [
 ]
 LISTS = [f"{source}{name}_ptr" for source in ("", "prefix_", "extend_") for name in ("indices", "indptr")]
 VECTORS = ["sink_ptr", "lse_ptr"]
-
-# Places of the checks that a launch names: of a list three for its offsets, then one for its indices.
-PREFIX = tl.constexpr(0)
-EXTEND = tl.constexpr(4)
-INDEX = tl.constexpr(3)
-
-
-@no_type_check
-@triton.jit
-def load_span(indptr_ptr, indptr_stride, token):
-    """Return the token's two offsets as they are."""
-    begin = tl.load(indptr_ptr + token * indptr_stride).to(tl.int64)
-    end = tl.load(indptr_ptr + (token + 1) * indptr_stride).to(tl.int64)
-    return begin, end
-
-
-@no_type_check
-@triton.jit
-def clamp_span(begin, end, num_indices):
-    """Return where an index list begins and ends, clamped into the index buffer."""
-    begin = tl.minimum(tl.maximum(begin, 0), num_indices)
-    return begin, tl.maximum(begin, tl.minimum(end, num_indices))
-
-
-@no_type_check
-@triton.jit
-def report_span(flag_memory, flag_counters, flag_call, check, begin, end, token, num_indices):
-    """Report the first of the token's two offsets that is out of range, by the second's check for one out of order."""
-    first = (begin < 0) | (begin > num_indices)
-    value = tl.where(first, begin, end)
-    if first | (end < begin) | (end > num_indices):
-        # In the order of the contract: at least zero, in order, within the list.
-        unordered = (value >= 0) & (end < begin) & (begin <= num_indices)
-        limit = tl.where(value < 0, 0, tl.where(unordered, begin, num_indices))
-        kind = tl.where(value < 0, 0, tl.where(unordered, 1, 2))
-        tell(flag_memory, flag_counters, flag_call, kind + check, tl.where(first, token, token + 1), value, limit)
-
-
-@no_type_check
-@triton.jit
-def _report_index(
-    flag_memory,
-    flag_counters,
-    flag_call,
-    check,
-    indices_ptr,
-    indices_stride,
-    begin,
-    end,
-    num_rows,
-    BLOCK_K: tl.constexpr,
-):
-    """Report the first index of a list that is past the rows; there is one."""
-    keys = tl.arange(0, BLOCK_K)
-    found = end
-    for position in range(begin, end, BLOCK_K):
-        index = _indices_at(indices_ptr, indices_stride, position + keys, end)
-        found = tl.minimum(found, tl.min(tl.where(index >= num_rows, position + keys, end), axis=0))
-    value = tl.load(indices_ptr + found * indices_stride, mask=found < end, other=0).to(tl.int64)
-    tell(flag_memory, flag_counters, flag_call, check, found, value, num_rows - 1)
-
-
-@no_type_check
-@triton.jit
-def _indices_at(indices_ptr, indices_stride, position, end):
-    """Return one block of row indices; positions behind the list read as -1."""
-    return tl.load(indices_ptr + position * indices_stride, mask=position < end, other=-1)
 
 
 @no_type_check
@@ -131,10 +73,6 @@ def _attend_rows(
     begin,
     end,
     scale_log2,
-    flag_memory,
-    flag_counters,
-    flag_call,
-    check,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -149,12 +87,8 @@ def _attend_rows(
     half: tl.constexpr = q.dtype
     # Indices are carried one block ahead: a load that feeds a load in the same iteration would keep the pipeliner
     # from prefetching the rows.
-    upcoming = _indices_at(indices_ptr, indices_stride, begin + keys, end)
-    if flag_memory is not None:
-        largest = upcoming
+    upcoming = indices_at(indices_ptr, indices_stride, begin + keys, end)
     for position in tl.range(begin, end, BLOCK_K, num_stages=STAGES):
-        if flag_memory is not None:
-            largest = tl.maximum(largest, upcoming)
         index = upcoming.to(tl.int64)
         valid = (index >= 0) & (index < num_rows)
         mask = valid[:, None]
@@ -169,7 +103,7 @@ def _attend_rows(
             grouped = tl.reshape(tile.to(tl.float32), (BLOCK_K, BLOCK_D // SCALE_GROUP, SCALE_GROUP))
             # The product of two halves is exact in float32, so this rounds once, as a product in the half type does.
             tile = tl.reshape((grouped * scales[:, :, None]).to(half), (BLOCK_K, BLOCK_D))
-        upcoming = _indices_at(indices_ptr, indices_stride, position + BLOCK_K + keys, end)
+        upcoming = indices_at(indices_ptr, indices_stride, position + BLOCK_K + keys, end)
 
         if UPCAST:
             scores = tl.dot(q.to(tl.float32), tl.trans(tile).to(tl.float32), input_precision="ieee")
@@ -189,12 +123,6 @@ def _attend_rows(
         else:
             acc = tl.dot(weights.to(half), tile, acc)
         row_max = new_max
-    if flag_memory is not None:
-        if tl.max(largest, axis=0) >= num_rows:
-            _report_index(
-                flag_memory, flag_counters, flag_call, check,
-                indices_ptr, indices_stride, begin, end, num_rows, BLOCK_K,
-            )  # fmt: skip
     return acc, row_max, sums
 
 
@@ -274,26 +202,47 @@ def sparse_prefill_kernel(
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
     sums = _no_sums(BLOCK_H, BLOCK_K)
+    is_first = tl.program_id(0) % head_blocks == 0
     begin, end = load_span(prefix_indptr_ptr, prefix_indptr_stride, token)
     if flag_memory is not None:
-        report_span(flag_memory, flag_counters, flag_call, PREFIX, begin, end, token, num_prefix_indices)
+        # The other head blocks have the same lists.
+        wrong = is_wrong(begin, end, num_prefix_indices) & is_first
     begin, end = clamp_span(begin, end, num_prefix_indices)
+    if flag_memory is not None:
+        wrong = wrong | any_past(
+            prefix_indices_ptr, prefix_indices_stride, begin, tl.where(is_first, end, begin), num_pool_rows
+        )  # fmt: skip
+        if wrong:
+            tl.debug_barrier()
+            report_list(
+                flag_memory, flag_counters, flag_call, PREFIX, prefix_indptr_ptr, prefix_indptr_stride, token,
+                num_prefix_indices, prefix_indices_ptr, prefix_indices_stride, begin, end, num_pool_rows,
+            )  # fmt: skip
     acc, row_max, sums = _attend_rows(
         q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, None, 0, 0,
         prefix_indices_ptr, prefix_indices_stride, begin, end, scale_log2,
-        flag_memory, flag_counters, flag_call, PREFIX + INDEX,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
     begin, end = load_span(extend_indptr_ptr, extend_indptr_stride, token)
     if flag_memory is not None:
-        report_span(flag_memory, flag_counters, flag_call, EXTEND, begin, end, token, num_extend_indices)
+        # The other head blocks have the same lists.
+        wrong = is_wrong(begin, end, num_extend_indices) & is_first
     begin, end = clamp_span(begin, end, num_extend_indices)
+    if flag_memory is not None:
+        wrong = wrong | any_past(
+            extend_indices_ptr, extend_indices_stride, begin, tl.where(is_first, end, begin), num_kv_rows
+        )  # fmt: skip
+        if wrong:
+            tl.debug_barrier()
+            report_list(
+                flag_memory, flag_counters, flag_call, EXTEND, extend_indptr_ptr, extend_indptr_stride, token,
+                num_extend_indices, extend_indices_ptr, extend_indices_stride, begin, end, num_kv_rows,
+            )  # fmt: skip
     acc, row_max, sums = _attend_rows(
         q, acc, row_max, sums,
         kv_ptr, kv_stride_row, kv_stride_dim, num_kv_rows, None, 0, 0,
         extend_indices_ptr, extend_indices_stride, begin, end, scale_log2,
-        flag_memory, flag_counters, flag_call, EXTEND + INDEX,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
 
@@ -363,7 +312,9 @@ def sparse_decode_kernel(
 
     begin, end = load_span(indptr_ptr, indptr_stride, token)
     if flag_memory is not None:
-        report_span(flag_memory, flag_counters, flag_call, PREFIX, begin, end, token, num_indices)
+        # The other head blocks have the same list, and the other splits the same offsets.
+        is_first = tl.program_id(0) % head_blocks == 0
+        wrong = is_wrong(begin, end, num_indices) & is_first & (split == 0)
     begin, end = clamp_span(begin, end, num_indices)
     if SPLIT:
         share = tl.cdiv(tl.cdiv(end - begin, num_splits), BLOCK_K) * BLOCK_K
@@ -371,6 +322,9 @@ def sparse_decode_kernel(
         end = tl.minimum(end, begin + share)
     q_offsets = token * q_stride_token + head_offsets * q_stride_head + dim_offsets * q_stride_dim
     q = tl.load(q_ptr + q_offsets, mask=tile_mask, other=0.0)
+    if flag_memory is not None:
+        behind = tl.where(is_first, end, begin)
+        wrong = wrong | any_past(indices_ptr, indices_stride, begin, behind, num_pool_rows)
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
     sums = _no_sums(BLOCK_H, BLOCK_K)
@@ -378,7 +332,6 @@ def sparse_decode_kernel(
         q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, scales_ptr, scales_stride_row, scales_stride_group,
         indices_ptr, indices_stride, begin, end, scale_log2,
-        flag_memory, flag_counters, flag_call, PREFIX + INDEX,
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
 
@@ -394,3 +347,10 @@ def sparse_decode_kernel(
         tl.store(partial_max_ptr + partial, row_max, mask=heads < HEADS)
         tl.store(partial_sum_ptr + partial, _total(sums), mask=heads < HEADS)
         tl.store(partial_acc_ptr + partial[:, None] * HEAD_DIM + dim_offsets, acc, mask=tile_mask)
+    if flag_memory is not None:
+        if wrong:
+            tl.debug_barrier()
+            report_list(
+                flag_memory, flag_counters, flag_call, PREFIX, indptr_ptr, indptr_stride, token, num_indices,
+                indices_ptr, indices_stride, begin, end, num_pool_rows,
+            )  # fmt: skip

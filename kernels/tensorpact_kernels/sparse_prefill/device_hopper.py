@@ -17,8 +17,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, copy_to_shared
-from tensorpact_kernels.sparse_prefill.device import clamp_span, load_span
-from tensorpact_kernels.sparse_prefill.device_hopper_report import any_past, is_wrong, report_lists, share_of, tiles_of
+from tensorpact_kernels.sparse_prefill.device_hopper_report import any_past, report_lists, share_of, tiles_of
+from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, is_wrong, load_span
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
 LOG2_E = gl.constexpr(1.4426950408889634)
@@ -182,13 +182,12 @@ def sparse_wide_kernel(
     index = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     gather(kv_tiles.index(0), first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
     index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
-    wrong = False
     if flag_memory is not None:
         # The other head blocks have the same lists, and the other splits the same offsets. Without a branch: one that
         # is here has the assembler keep the descriptors of the loop in registers.
         behind = gl.where(first_head == 0, last, first)
-        wrong = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
-        wrong = wrong | (wrong_span & (first_head == 0) & (split == 0))
+        past = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
+        past = past | (wrong_span & (first_head == 0) & (split == 0)).to(gl.int32)
 
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, ROW)
     sums = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
@@ -244,9 +243,9 @@ def sparse_wide_kernel(
         out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(copy_dims, 0)
         gl.store(out_pointers, q_tile.load(COPY), mask=gl.expand_dims(copy_heads < HEADS, 1))
     if flag_memory is not None:
-        if wrong:
-            # What was in shared memory is done with when it is written for this.
-            barrier()
+        # What was in shared memory is done with when it is written for this.
+        barrier()
+        if gl.max(past, axis=0) > 0:
             report_lists(
                 flag_memory, flag_counters, flag_call, token, split, num_splits,
                 (prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride,

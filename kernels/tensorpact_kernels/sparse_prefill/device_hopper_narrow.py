@@ -17,7 +17,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, copy_to_shared
-from tensorpact_kernels.sparse_prefill.device import clamp_span, load_span
 from tensorpact_kernels.sparse_prefill.device_hopper import (
     COUNTS,
     LISTS,
@@ -26,7 +25,8 @@ from tensorpact_kernels.sparse_prefill.device_hopper import (
     indices_of,
     with_sink,
 )
-from tensorpact_kernels.sparse_prefill.device_hopper_report import any_past, is_wrong, report_lists, share_of, tiles_of
+from tensorpact_kernels.sparse_prefill.device_hopper_report import any_past, report_lists, share_of, tiles_of
+from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, is_wrong, load_span
 
 
 @no_type_check
@@ -123,13 +123,12 @@ def sparse_narrow_kernel(
     gather(tile, first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
     index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     key = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY)
-    wrong = False
     if flag_memory is not None:
         # The other head blocks have the same lists, and the other splits the same offsets. Without a branch: one that
         # is here has the assembler keep the descriptors of the loop in registers.
         behind = gl.where(first_head == 0, last, first)
-        wrong = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
-        wrong = wrong | (wrong_span & (first_head == 0) & (split == 0))
+        past = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
+        past = past | (wrong_span & (first_head == 0) & (split == 0)).to(gl.int32)
 
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, HEAD)
     sums = gl.full([BLOCK_K, BLOCK_H], 0.0, gl.float32, SCORES)
@@ -186,9 +185,9 @@ def sparse_narrow_kernel(
         rounded = gl.convert_layout(gl.permute(values, (1, 0)), COPY)
         gl.store(out_pointers, rounded, mask=gl.expand_dims(copy_heads < HEADS, 1))
     if flag_memory is not None:
-        if wrong:
-            # What was in shared memory is done with when it is written for this.
-            barrier()
+        # What was in shared memory is done with when it is written for this.
+        barrier()
+        if gl.max(past, axis=0) > 0:
             report_lists(
                 flag_memory, flag_counters, flag_call, token, split, num_splits,
                 (prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride,

@@ -14,7 +14,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from tensorpact._values.device_flag import tell
-from tensorpact_kernels.sparse_prefill.device import clamp_span, load_span, report_span
+from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, load_span, report_span
 
 # Places of the checks that a launch names, as the portable kernels have them.
 PREFIX = gl.constexpr(0)
@@ -47,13 +47,6 @@ def share_of(split, num_splits, tiles, SPLIT: gl.constexpr):
 
 @no_type_check
 @gluon.jit
-def is_wrong(begin, end, num_indices):
-    """Return whether a token's offsets, as they are, are out of range or out of order."""
-    return (begin < 0) | (end < begin) | (end > num_indices)
-
-
-@no_type_check
-@gluon.jit
 def _part(source, first, last, BLOCK_K: gl.constexpr):
     """Return where the tiles of a list from ``first`` to ``last`` lie in memory, their place, and their indices."""
     indices_ptr, stride, begin, end, _ = source
@@ -65,13 +58,16 @@ def _part(source, first, last, BLOCK_K: gl.constexpr):
 @no_type_check
 @gluon.jit
 def _past(past, source, first, last, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr):
-    """Fold into ``past``, by place in a step, whether an index of some tiles is past the rows."""
+    """Fold into ``past``, by thread, whether an index of some tiles is past the rows."""
     part_ptr, _, count = _part(source, first, last, BLOCK_K)
     _, stride, _, _, num_rows = source
+    THREADS: gl.constexpr = past.shape[0]
     for start in range(0, count, SCAN):
-        place = start + gl.arange(0, SCAN, layout=LAYOUT)
-        index = gl.load(part_ptr + place.to(gl.int64) * stride, mask=place < count, other=-1)
-        past = past | (index >= num_rows).to(gl.int32)
+        # Loads that do not wait for one another.
+        for step in gl.static_range(SCAN // THREADS):
+            place = start + step * THREADS + gl.arange(0, THREADS, layout=LAYOUT)
+            index = gl.load(part_ptr + place.to(gl.int64) * stride, mask=place < count, other=-1)
+            past = past | (index >= num_rows).to(gl.int32)
     return past
 
 
@@ -80,10 +76,11 @@ def _past(past, source, first, last, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr
 def any_past(
     prefix, extend, first, last, prefix_tiles, EXTEND: gl.constexpr, BLOCK_K: gl.constexpr, num_warps: gl.constexpr
 ):
-    """Return whether an index of a share is past the rows.
+    """Return, by thread, whether an index of a share is past the rows.
 
     To be called between the first copies that a program starts and its waiting for them: what is loaded here is there
-    as soon as they are, and nothing but the answer lives on.
+    as soon as they are, and nothing but a register lives on. What the threads have found is for the end of the program
+    to put together, since that takes a barrier.
 
     Args:
         prefix: List of rows in the pool.
@@ -96,10 +93,10 @@ def any_past(
         num_warps: Warps of the program.
     """
     LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [num_warps], [0])
-    past = _past(gl.full([SCAN], 0, gl.int32, LAYOUT), prefix, first, last, BLOCK_K, LAYOUT)
+    past = _past(gl.full([32 * num_warps], 0, gl.int32, LAYOUT), prefix, first, last, BLOCK_K, LAYOUT)
     if EXTEND:
         past = _past(past, extend, first - prefix_tiles, last - prefix_tiles, BLOCK_K, LAYOUT)
-    return gl.max(past, axis=0) > 0
+    return past
 
 
 @no_type_check

@@ -16,6 +16,8 @@ import triton.language as tl
 WORDS = tl.constexpr(32)
 RECORD = tl.constexpr(8)
 MAIL = tl.constexpr(16)
+#: Word of the counters that says how many records the host has read, as far as the device knows.
+READ = tl.constexpr(2)
 NONE = tl.constexpr(1 << 62)
 PLACES = tl.constexpr(44)
 PLACE_BITS = tl.constexpr((1 << 44) - 1)
@@ -127,12 +129,24 @@ def _first_repeat(address, code, end, stride, padding, sentinel, part, parts):
 
 @no_type_check
 @triton.jit
+def records_read(memory, counters):
+    """How many records the host has read, the same for all warps of a program.
+
+    A plain load gives each warp what it finds at its own time. An atomic has one answer for all of them, but the memory
+    of the host may not have any; so the largest count that was seen is kept in a word of the device.
+    """
+    tl.atomic_max(counters + READ, tl.load(memory, volatile=True))
+    return tl.atomic_add(counters + READ, 0)
+
+
+@no_type_check
+@triton.jit
 def write_record(memory, counters, call, key, value, limit, runs, RING: tl.constexpr):
     """Write the first violation of a launch where there is room, else count it; whether there was."""
-    ticket = tl.load(counters, volatile=True)
+    ticket = tl.atomic_add(counters, 0)
     state = 0
     while state == 0:
-        if ticket - tl.load(memory, volatile=True) >= RING:
+        if ticket - records_read(memory, counters) >= RING:
             state = 2
         else:
             seen = tl.atomic_cas(counters, ticket, ticket + 1)

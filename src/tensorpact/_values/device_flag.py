@@ -9,11 +9,11 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from .device import PLACES, write_record
+from .device import PLACES, records_read, write_record
 
 RING = tl.constexpr(64)
 #: Counters in front of the words that say who has told, and half as many of these as there are.
-FIRST = tl.constexpr(2)
+FIRST = tl.constexpr(3)
 HALF = tl.constexpr(512)
 
 
@@ -38,7 +38,7 @@ def tell(memory, counters, call, check, place, value, limit):
     word = counters + FIRST + tl.where(captured, HALF, 0) + number % HALF
     # An atomic has one answer for all warps of a program, which must go one way: there are barriers on it.
     seen = tl.atomic_add(word, 0)
-    fresh = tl.where(captured, seen <= tl.load(memory, volatile=True), seen != number)
+    fresh = tl.where(captured, seen <= records_read(memory, counters), seen != number)
     if fresh:
         # The next record at the earliest.
         mark = tl.where(captured, tl.load(counters, volatile=True) + 1, number)

@@ -25,7 +25,7 @@ RESIDENT_WORDS, STREAMS = 1 << 20, 256
 _SLOT = HEADER + MOST_ROWS * WORDS
 #: Words of the counters that say which calls have told of a number in their own kernel: plain ones, then captured ones.
 TOLD = 1024
-_COUNTERS = 2 + TOLD
+_COUNTERS = 3 + TOLD
 #: What a kernel has in the place of nothing found.
 NONE = 1 << 62
 _TAGS = 65535
@@ -89,9 +89,10 @@ class Mailbox:
         with torch.inference_mode(False):
             #: The block as a tensor, which a launch takes.
             self.memory: Tensor = torch.zeros(size, dtype=torch.int64, pin_memory=device.type != "cpu")
-            #: Tickets given and records dropped; what kernels have told of themselves; then for each stream and each
+            #: Tickets given, records dropped, and records read as far as the device knows; what kernels have told of themselves; then for each stream and each
             #: captured launch what was found, programs done, and runs.
-            self.counters: Tensor = torch.zeros(_COUNTERS + 4 * (STREAMS + CAPTURED), dtype=torch.int64, device=device)
+            words = _COUNTERS + 4 * (STREAMS + CAPTURED)
+            self.counters: Tensor = torch.zeros(words, dtype=torch.int64, device=device)
             self.counters[_COUNTERS::4].fill_(NONE)
             self._there: Tensor = torch.empty(RESIDENT_WORDS, dtype=torch.int64, device=device)
         #: The block for the host: a plain load and a plain store each.
