@@ -5,6 +5,7 @@ import functools
 from tensorpact import DocumentedError
 
 from ._flash_attention_rules import keys_of, rotary_rows
+from ._wording import counted
 
 MOST_COLUMNS = 256
 """Widest head of queries and keys that the kernel keeps in registers."""
@@ -56,9 +57,10 @@ BOUNDARIES = _documented(
 CACHE_BATCH = _documented(
     "batch-size-of-the-cache",
     RuntimeError,
-    "batch_size must be equal to batch_size_k: {B} sequences, {held} rows of {holder}, and no cache_batch_idx",
+    "batch_size must be equal to batch_size_k: {sequences}, {held} of {holder}, and no cache_batch_idx",
     fields={
-        "held": lambda v_cache, page_table: (v_cache if page_table is None else page_table).shape[0],
+        "sequences": lambda B: counted(B, "sequence"),
+        "held": lambda v_cache, page_table: counted((v_cache if page_table is None else page_table).shape[0], "row"),
         "holder": lambda page_table: "k_cache and v_cache" if page_table is None else "page_table",
     },
 )
@@ -90,7 +92,8 @@ KEY_SHAPE = _documented(
 SEQUENCE_COUNT = _documented(
     "sequence-counts-differ",
     RuntimeError,
-    "the key side must hold the {B} sequences of the query side; another number in: {names}",
+    "the key side must hold the {sequences} of the query side; another number in: {names}",
+    fields={"sequences": lambda B: counted(B, "sequence")},
 )
 PAGE_TABLE_RANK = _documented(
     "page-table-rank",
@@ -111,14 +114,18 @@ NEW_LENGTHS = _documented(
 NEW_SHAPE = _documented(
     "new-token-shape",
     RuntimeError,
-    "k and v to append have {B} sequences and {Hk} heads, [B, Sn, heads, head dim], or [Tn, heads, head dim] with "
+    "k and v to append have {sequences} and {heads}, [B, Sn, heads, head dim], or [Tn, heads, head dim] with "
     "cu_seqlens_k_new; does not fit: {names}",
+    fields={"sequences": lambda B: counted(B, "sequence"), "heads": lambda Hk: counted(Hk, "head")},
 )
 NEW_TOO_LONG = _documented(
     "more-new-tokens-than-slots",
     RuntimeError,
-    "If k is supplied, it must have seqlen <= the seqlen of the KV cache, got {k.shape[0 if k.ndim == 3 else 1]} new "
-    "tokens and {capacity} slots",
+    "If k is supplied, it must have seqlen <= the seqlen of the KV cache, got {tokens_of_k} and {slots_of_a_row}",
+    fields={
+        "tokens_of_k": lambda k: counted(k.shape[0 if k.ndim == 3 else 1], "new token"),
+        "slots_of_a_row": lambda capacity: counted(capacity, "slot"),
+    },
 )
 ROTARY_PAIR = _documented(
     "rotary-cos-and-sin-together", RuntimeError, "rotary_cos and rotary_sin are given together; missing: {names}"
@@ -177,8 +184,9 @@ LENGTHS_TYPE = _documented(
 LENGTH_RANGE = _documented(
     "cache-seqlens-beyond-the-cache",
     ValueError,
-    "cache_seqlens and the new tokens must fit the {capacity} slots of a row, got {held} and {added}",
+    "cache_seqlens and the new tokens must fit the {slots_of_a_row}, got {held} and {added}",
     fields={
+        "slots_of_a_row": lambda capacity: counted(capacity, "slot of a row", "slots of a row"),
         "held": lambda cache_seqlens: int(cache_seqlens),
         "added": lambda k: 0 if k is None or k.ndim != 4 else k.shape[1],
     },
@@ -201,20 +209,21 @@ CHUNK = _documented("attention-chunk-negative", ValueError, "attention_chunk mus
 CHUNK_QUERIES = _documented(
     "attention-chunk-before-the-first-key",
     ValueError,
-    "attention_chunk counts from the first key, but {queries} queries end at {keys} keys",
+    "attention_chunk counts from the first key, but {queries} at {keys}",
     fields={
-        "queries": lambda tokens: tokens[1],
-        "keys": lambda k, cache_seqlens, cache_leftpad, capacity: keys_of(k, cache_seqlens, cache_leftpad, capacity),
+        "queries": lambda tokens: counted(tokens[1], "query ends", "queries end"),
+        "keys": lambda k, cache_seqlens, cache_leftpad, capacity: counted(
+            keys_of(k, cache_seqlens, cache_leftpad, capacity) or 0, "key"
+        ),
     },
 )
 ROTARY_ROWS = _documented(
     "rotary-table-too-short",
     ValueError,
-    "rotary_cos has {So} rows, and positions below {needed} are rotated",
+    "rotary_cos has {table}, and positions below {needed} are rotated",
     fields={
-        "needed": lambda tokens, k, cache_seqlens, rotary_seqlens, causal, window_size, attention_chunk, capacity: (
-            rotary_rows(tokens, k, cache_seqlens, rotary_seqlens, causal, window_size, attention_chunk, capacity)
-        )
+        "table": lambda So: counted(So, "row"),
+        "needed": lambda turned, cached, rotary_seqlens: rotary_rows(turned, cached, rotary_seqlens),
     },
 )
 EXPANDED = _documented(
@@ -229,67 +238,4 @@ CACHE_OVERLAP = _documented(
     "caches-share-memory",
     ValueError,
     "k_cache and v_cache are appended to, and must share no memory with one another or with what is read: {names}",
-)
-
-# Numbers in tensors, which the public functions read without a look.
-BOUNDARIES_ORDER = _documented(
-    "boundaries-out-of-order",
-    ValueError,
-    "{name}[{position}] is {value}, expected {expected}: boundaries begin at 0 and never decrease",
-)
-BOUNDARIES_END = _documented(
-    "boundaries-elsewhere-than-the-tokens",
-    ValueError,
-    "{name}[{position}] is {value}, but there are {limit} tokens to cut; only allow_padded_tail=True lets some over at "
-    "the end",
-)
-LONGER = _documented(
-    "longer-than-max-seqlen",
-    ValueError,
-    "sequence {position} of {name} has {value} tokens, but the longest was said to have {limit}",
-)
-LENGTHS_RANGE = _documented(
-    "cache-seqlens-out-of-range",
-    ValueError,
-    "cache_seqlens[{position}] is {value}, but a row holds 0 to {capacity} tokens",
-)
-APPEND_RANGE = _documented(
-    "appended-beyond-the-row",
-    ValueError,
-    "sequence {position} would have {value} tokens with its new ones, but a row has {capacity} slots",
-)
-LEFTPAD_RANGE = _documented(
-    "cache-leftpad-out-of-range",
-    ValueError,
-    "cache_leftpad[{position}] is {value}, expected {expected}: padding is counted in the length of the row",
-)
-CACHE_ROW_RANGE = _documented(
-    "cache-batch-idx-out-of-range",
-    ValueError,
-    "cache_batch_idx[{position}] is {value}, expected {expected}: a row for each sequence",
-)
-CACHE_ROW_REPEATED = _documented(
-    "cache-batch-idx-repeated",
-    ValueError,
-    "cache_batch_idx[{position}] is {value}, as for a sequence before it; both would append to one row at once",
-)
-PAGE_RANGE = _documented(
-    "page-out-of-range",
-    ValueError,
-    "page_table[{position}] is {value}, but the cache has {rows} pages, and tokens lie in this one",
-)
-USED_RANGE = _documented(
-    "seqused-out-of-range",
-    ValueError,
-    "{name}[{position}] is {value}, expected {expected}: no more tokens can be used than there are",
-)
-ROTARY_RANGE = _documented(
-    "rotary-position-out-of-range",
-    ValueError,
-    "{name}[{position}] leads to {value}, expected {expected}: positions are rows of rotary_cos",
-)
-CHUNK_KEYS = _documented(
-    "attention-chunk-before-the-first-key-of-a-row",
-    ValueError,
-    "attention_chunk counts from the first key, but sequence {position} has {limit} queries and {value} keys",
 )

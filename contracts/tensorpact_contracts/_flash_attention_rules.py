@@ -9,31 +9,65 @@ from torch import Tensor
 from ._values import fits_float
 
 
-def rotary_rows(
+def rotary_rows(turned: int, cached: int, seqlens: Tensor | None) -> int:
+    """Rows of the rotary table that a call reads for certain, as far as shapes and ints tell.
+
+    Args:
+        turned: Tokens of every sequence that are rotated for certain, one behind the other.
+        cached: Tokens in the cache before the call; -1 where a tensor holds them.
+        seqlens: First positions, in place of these.
+    """
+    first = cached if seqlens is None and cached > 0 else 0
+    return first + turned if turned else 0
+
+
+def turned_rows(
     tokens: tuple[int, ...],
     k: Tensor,
-    lengths: Any,
-    seqlens: Tensor | None,
+    k_cache: Tensor | None,
+    only_qv: bool,
     causal: bool,
     window_size: tuple[int, int],
     attention_chunk: int | None,
     capacity: int,
 ) -> int:
-    """Rows of the rotary table that a call reads for certain, as far as shapes and ints tell.
+    """Tokens of every sequence that are rotated for certain, one behind the other; 0 where all may be packed.
+
+    Keys are rotated on their way into a cache of keys, and queries that meet keys.
 
     Args:
         tokens: Token axes of the queries.
         k: New keys.
-        lengths: Tokens in the cache before the call.
-        seqlens: First positions, in place of ``lengths``.
+        k_cache: Where they go, if anywhere.
+        only_qv: Whether no key is read.
         causal: Whether no key behind a query's own place is seen.
         window_size: Keys seen before and behind a query's own place.
         attention_chunk: Length of a chunk, or nothing.
         capacity: Slots of one row.
     """
-    first = lengths if seqlens is None and lengths is not None and not isinstance(lengths, Tensor) else 0
-    queries = turned_queries(tokens, causal, window_size, attention_chunk, capacity)
-    return first + max(k.shape[1] if k.ndim == 4 and k.shape[0] else 0, queries)
+    keys = k.shape[1] if k.ndim == 4 and k.shape[0] and k_cache is not None else 0
+    return max(keys, 0 if only_qv else turned_queries(tokens, causal, window_size, attention_chunk, capacity))
+
+
+def all_turn(
+    turned: int, tokens: tuple[int, ...], k: Tensor, k_cache: Tensor | None, only_qv: bool, B: int, padded_tail: bool
+) -> bool:
+    """Whether every sequence of a call has a token that is rotated, as far as shapes tell.
+
+    One that has none may be anywhere: nothing reads the rotary tables for it.
+
+    Args:
+        turned: What ``turned_rows`` says.
+        tokens: Token axes of the queries.
+        k: New keys.
+        k_cache: Where they go, if anywhere.
+        only_qv: Whether no key is read.
+        B: Sequences of the call.
+        padded_tail: Whether packed tokens may belong to no sequence.
+    """
+    keys = k.shape[0] if k.ndim == 3 and k_cache is not None else 0
+    queries = tokens[0] if len(tokens) == 1 and not only_qv else 0
+    return turned > 0 or (B == 1 and not padded_tail and max(keys, queries) > 0)
 
 
 def turned_queries(
@@ -68,6 +102,44 @@ def counts_up(
     return 0 <= left < capacity - 1 or 0 <= right < queries - 1 or bool(attention_chunk)
 
 
+def first_needed(
+    tokens: tuple[int, ...],
+    k: Tensor | None,
+    cached: int,
+    leftpad: Tensor | None,
+    window_size: tuple[int, int],
+    attention_chunk: int | None,
+    capacity: int,
+) -> int:
+    """The last slot that may be the first one of its row to be needed: what lies before it may be hidden.
+
+    Padding, a window on the left and chunks hide the front of a row, as far as shapes and ints tell; the new tokens of
+    a row need their slots, whoever sees them.
+
+    Args:
+        tokens: Token axes of the queries.
+        k: New keys.
+        cached: Tokens in the cache before the call; -1 where a tensor holds them.
+        leftpad: Slots in front of the first token.
+        window_size: Keys seen before and behind a query's own place.
+        attention_chunk: Length of a chunk, or nothing.
+        capacity: Slots of one row.
+    """
+    new = k.shape[1] if k is not None and k.ndim == 4 else 0
+    known = cached >= 0 and (k is None or k.ndim == 4)
+    length = cached if cached >= 0 else capacity
+    # The last query stands at the place of the last key.
+    place = (length + new if known else capacity) - (max(tokens[1], 1) if len(tokens) == 2 else 1)
+    # All of a row may be padding.
+    hidden = 0 if leftpad is None else capacity
+    if window_size[0] >= 0:
+        hidden = max(hidden, place - window_size[0])
+    if attention_chunk:
+        # Chunks are counted from the first key, wherever padding puts it.
+        hidden = max(hidden, place if leftpad is not None else place // attention_chunk * attention_chunk)
+    return min(hidden, length) if new else hidden
+
+
 def keys_of(k: Tensor | None, lengths: Any, leftpad: Tensor | None, capacity: int) -> int | None:
     """Keys of every sequence once new ones are appended, or None where the host does not know them.
 
@@ -80,6 +152,18 @@ def keys_of(k: Tensor | None, lengths: Any, leftpad: Tensor | None, capacity: in
     if leftpad is not None or isinstance(lengths, Tensor) or (k is not None and k.ndim != 4):
         return None
     return (capacity if lengths is None else lengths) + (0 if k is None else k.shape[1])
+
+
+def keys_beside(cached: int, k: Tensor | None) -> int:
+    """Keys of every sequence that a comparison of packed queries with keys has on neither side.
+
+    Packed new keys are compared with the queries that those in the cache do not go to; else it is the other way round.
+
+    Args:
+        cached: Tokens in the cache before the call.
+        k: New keys.
+    """
+    return 0 if k is None else k.shape[1] if k.ndim == 4 else cached
 
 
 def chunk_fits(

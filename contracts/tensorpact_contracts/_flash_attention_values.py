@@ -21,43 +21,32 @@ from tensorpact.clauses import (
     within,
 )
 
-from ._flash_attention_errors import (
+from ._flash_attention_number_errors import (
     APPEND_RANGE,
     BOUNDARIES_END,
     BOUNDARIES_ORDER,
     CACHE_ROW_RANGE,
     CACHE_ROW_REPEATED,
-    CHUNK_KEYS,
     LEFTPAD_RANGE,
     LENGTHS_RANGE,
     LONGER,
     PAGE_RANGE,
-    ROTARY_RANGE,
     USED_RANGE,
 )
-from ._flash_attention_rules import counts_up, turned_queries
 
 
-def _new_rows(new: tuple[int, ...]) -> int:
-    """New tokens of each sequence, where they are not packed."""
+def new_rows(new: tuple[int, ...]) -> int:
+    """New tokens of each sequence, where they are not packed.
+
+    Args:
+        new: Token axes of the new keys.
+    """
     return new[1] if len(new) == 2 else 0
-
-
-def _rotated_rows(
-    new: tuple[int, ...],
-    tokens: tuple[int, ...],
-    causal: bool,
-    window_size: tuple[int, int],
-    attention_chunk: int | None,
-    capacity: int,
-) -> int:
-    """Positions that the tokens of each sequence are rotated to, as far as they are not packed."""
-    return max(turned_queries(tokens, causal, window_size, attention_chunk, capacity), _new_rows(new))
 
 
 Rule = Callable[..., Any]
 #: New tokens of each sequence; they add nothing to a call that appends none.
-_NEW = (_new_rows, steps("cu_seqlens_k_new"))
+NEW = (new_rows, steps("cu_seqlens_k_new"))
 
 
 def boundaries(name: str, total: Rule, longest: str | None = None, when: Rule | None = None) -> list[Clause]:
@@ -118,7 +107,7 @@ def rows_of_the_cache() -> list[Clause]:
         values(
             "cache_seqlens",
             at_most("capacity"),
-            plus=_new_rows,
+            plus=new_rows,
             error=APPEND_RANGE,
             when=lambda cache_seqlens, k, cu_seqlens_k_new: (
                 k is not None and cu_seqlens_k_new is None and isinstance(cache_seqlens, Tensor)
@@ -146,96 +135,24 @@ def rows_of_the_cache() -> list[Clause]:
 def pages() -> list[Clause]:
     """Which pages the used columns of each row name.
 
-    Columns that left padding, a window or a chunk hides from every query may hold a negative number. With
-    ``cache_batch_idx`` a row of the table belongs to another sequence than its number says, and none is looked at.
+    Where left padding, a window or a chunk may hide a whole page at the front of a row, a column may hold a negative
+    number: clauses count columns from the front, and cannot say where the hidden ones end. With ``cache_batch_idx`` a
+    row of the table belongs to another sequence than its number says, and none is looked at.
     """
     return [
         values(
             "page_table",
             within(0, "rows"),
-            active=upto("cache_seqlens", per="slots", plus=_NEW),
+            active=upto("cache_seqlens", per="slots", plus=NEW),
             error=PAGE_RANGE,
-            when=lambda cache_batch_idx, cache_leftpad, window_size, attention_chunk: (
-                cache_batch_idx is None and cache_leftpad is None and window_size[0] < 0 and not attention_chunk
-            ),
+            when=lambda cache_batch_idx, hidden, slots: cache_batch_idx is None and hidden < slots,
         ),
         values(
             "page_table",
             less_than("rows"),
-            active=upto("cache_seqlens", per="slots", plus=_NEW),
+            active=upto("cache_seqlens", per="slots", plus=NEW),
             padding="negative",
             error=PAGE_RANGE,
-            when=lambda cache_batch_idx, cache_leftpad, window_size, attention_chunk: (
-                cache_batch_idx is None and (cache_leftpad is not None or window_size[0] >= 0 or bool(attention_chunk))
-            ),
-        ),
-    ]
-
-
-def _rotations(first: str, when: Rule | None, queries: Rule) -> list[Clause]:
-    """New keys, queries, and packed ones of both, from the first position of each sequence on."""
-    return [
-        values(first, at_most("So"), plus=_rotated_rows, error=ROTARY_RANGE, when=when),
-        values(first, at_most("So"), plus=steps("cu_seqlens_k_new"), error=ROTARY_RANGE, when=when),
-        values(first, at_most("So"), plus=steps("cu_seqlens_q"), error=ROTARY_RANGE, when=queries),
-    ]
-
-
-def _start_at_lengths(cache_seqlens: Tensor | int | None, rotary_seqlens: Tensor | None) -> bool:
-    return rotary_seqlens is None and isinstance(cache_seqlens, Tensor)
-
-
-def _packed_queries_count_up(
-    cu_seqlens_q: Tensor | None,
-    max_seqlen_q: int | None,
-    causal: bool,
-    window_size: tuple[int, int],
-    attention_chunk: int | None,
-    capacity: int,
-) -> bool:
-    return cu_seqlens_q is not None and counts_up(max_seqlen_q or 0, causal, window_size, attention_chunk, capacity)
-
-
-def _packed_queries_count_up_from_lengths(
-    cache_seqlens: Tensor | int | None,
-    rotary_seqlens: Tensor | None,
-    cu_seqlens_q: Tensor | None,
-    max_seqlen_q: int | None,
-    causal: bool,
-    window_size: tuple[int, int],
-    attention_chunk: int | None,
-    capacity: int,
-) -> bool:
-    return _start_at_lengths(cache_seqlens, rotary_seqlens) and _packed_queries_count_up(
-        cu_seqlens_q, max_seqlen_q, causal, window_size, attention_chunk, capacity
-    )
-
-
-def positions() -> list[Clause]:
-    """Rows of the rotary tables that are read, and keys that stand in front of the queries of a chunked call."""
-    return [
-        values("rotary_seqlens", at_least(0), error=ROTARY_RANGE),
-        *_rotations("rotary_seqlens", None, _packed_queries_count_up),
-        *_rotations("cache_seqlens", _start_at_lengths, _packed_queries_count_up_from_lengths),
-        values(
-            "cache_seqlens",
-            at_least(lambda tokens: tokens[1]),
-            plus=_NEW,
-            error=CHUNK_KEYS,
-            when=lambda cache_seqlens, cache_leftpad, cu_seqlens_q, attention_chunk: (
-                bool(attention_chunk)
-                and cu_seqlens_q is None
-                and cache_leftpad is None
-                and isinstance(cache_seqlens, Tensor)
-            ),
-        ),
-        values(
-            "cache_seqlens",
-            at_least(steps("cu_seqlens_q")),
-            plus=_NEW,
-            error=CHUNK_KEYS,
-            when=lambda cache_seqlens, cache_leftpad, attention_chunk: (
-                bool(attention_chunk) and cache_leftpad is None and isinstance(cache_seqlens, Tensor)
-            ),
+            when=lambda cache_batch_idx, hidden, slots: cache_batch_idx is None and hidden >= slots,
         ),
     ]

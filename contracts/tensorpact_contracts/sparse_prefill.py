@@ -90,7 +90,7 @@ INDEX_RANGE = DocumentedError(
 DECODE_INDEX_RANGE = DocumentedError(
     "decode-index-out-of-range",
     ValueError,
-    "{name}[{position}] is {value}, expected {expected}: paged decode has no mark for an entry to skip",
+    "{name}[{position}] is {value}, expected {expected}: paged decode takes a row for every entry and skips none",
 )
 
 DECODE_REQUIRES_CUDA = DocumentedError(

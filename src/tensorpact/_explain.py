@@ -131,7 +131,7 @@ def explain(error: BaseException | str, modules: Iterable[str] = ()) -> Explanat
         error: A caught exception, or the slug, record id or text of a documented error.
         modules: Where to look for the documented errors of a text; the installed kernels by default.
     """
-    from ._catalogue import explain_text
+    from ._catalogue import explain_text, late_note
 
     if not isinstance(error, ContractViolation):
         code, page = explain_text(str(error), modules)
@@ -143,6 +143,8 @@ def explain(error: BaseException | str, modules: Iterable[str] = ()) -> Explanat
         page = "" if code else page
     reason = f"in the call of {error.entry_point}" + (f", clause {error.clause}" if error.clause else "")
     notes = getattr(error, "__notes__", None)
+    if error.call_number is not None:
+        reason += "".join(f"\n{note}" for note in notes or () if late_note(note))
     conflict = notes.subject if isinstance(notes, Notes) else error.__dict__.get("conflict")
     if not isinstance(conflict, Conflict):
         return Explanation(f"{type(error).__name__}: {error}", reason, page=page)

@@ -17,6 +17,7 @@ import torch
 import tensorpact
 from tensorpact import Contract, ContractViolation, DocumentedError, contract
 from tensorpact._catalogue import explain_text, find, load, record_id
+from tensorpact._errors import violation_class
 from tensorpact.clauses import let, require
 from tensorpact_contracts import sparse_prefill as documented
 
@@ -173,6 +174,36 @@ def test_of_chained_errors_the_last_comes_first():
 def test_found_by_the_note_alone():
     assert slugs("bound: T=3\nexplained by: tensorpact explain index-dtype") == ["index-dtype"]
     assert slugs(f"/api/errors/{PUBLIC}.json") == ["head-dim-mismatch"]
+
+
+LATE = {
+    "found by the asynchronous check of call 17, which was let through": "Call 17 had the number in device memory",
+    "found by the asynchronous check in run 3 of the launch captured as call 2": "Run 3 of the launch that was",
+    "found in the kernel of call 17, which masked it": "The kernel of call 17 met the number",
+    "found in the kernel captured as call 4, which masked it": "The kernel of the launch captured as call 4 met",
+}
+
+
+@pytest.mark.parametrize("note", LATE)
+def test_the_note_of_a_late_error_is_explained(note: str):
+    code, shown = explain_text(f"some traceback\n{note}\nthat call was made here:")
+    assert code == 0
+    assert shown.startswith(f"# A note of a late error\n\n```text\n{note}\n```\n\n{LATE[note]}")
+    assert 'value_checks("async", stacks=True)' in shown
+    code, both = explain_text(f"RuntimeError: {MESSAGE}\n{note}\n")
+    assert code == 0
+    assert both.startswith("# head-dim-mismatch\n")
+    assert both.endswith(shown)
+
+
+def test_a_late_error_is_explained_with_its_note():
+    error = violation_class(ValueError)("a number")
+    note = "found by the asynchronous check of call 17, which was let through"
+    for text in ("another note", note):
+        error.add_note(text)
+    assert note not in str(tensorpact.explain(error))
+    error.call_number = 17
+    assert tensorpact.explain(error).reason.splitlines()[1:] == [note]
 
 
 @pytest.mark.parametrize(

@@ -545,7 +545,7 @@ HOLES = [
     case(
         "f13-tokens",
         documented.ROTARY_ROWS,
-        "rotary_cos has 1 rows, and positions below 2 are rotated",
+        "rotary_cos has 1 row, and positions below 2 are rotated",
         **new(3, 2) | {"cache_seqlens": ints(0, 0, 0)},
         **rotary(1),
     ),

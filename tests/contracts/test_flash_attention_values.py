@@ -50,6 +50,11 @@ def rotary(length: int = 12) -> dict[str, Any]:
     return {"rotary_cos": half(length, 16), "rotary_sin": half(length, 16)}
 
 
+def alone(*tokens: int) -> dict[str, Any]:
+    """Queries of values alone."""
+    return {"q": None, "qv": half(*tokens, 6, 24), "only_qv": True, "causal": True}
+
+
 def packed(**changed: Any) -> dict[str, Any]:
     """E4 of the reports: five tokens in two sequences, four heads of 16 columns."""
     ends = ints(0, 3, 5)
@@ -73,7 +78,8 @@ def both(**ends: Any) -> dict[str, Any]:
 
 
 ORDER = "{} is {}, expected {}: boundaries begin at 0 and never decrease"
-END = "{} is {}, but there are {} tokens to cut; only allow_padded_tail=True lets some over at the end"
+END = "{} is {}, but there are {} tokens to cut"
+SHORT = END + "; only allow_padded_tail=True lets some over at the end"
 LONG = "sequence {} of {} has {} tokens, but the longest was said to have {}"
 LENGTH = "cache_seqlens[{}] is {}, but a row holds 0 to {} tokens"
 APPENDED = "sequence {} would have {} tokens with its new ones, but a row has {} slots"
@@ -81,8 +87,8 @@ LEFTPAD = "cache_leftpad[{}] is {}, expected {}: padding is counted in the lengt
 ROW = "cache_batch_idx[{}] is {}, expected {}: a row for each sequence"
 PAGE = "page_table[{}] is {}, but the cache has 7 pages, and tokens lie in this one"
 USED = "{} is {}, expected {}: no more tokens can be used than there are"
-ROTARY = "{} leads to {}, expected {}: positions are rows of rotary_cos"
-CHUNK = "attention_chunk counts from the first key, but sequence {} has {} queries and {} keys"
+ROTARY = "{} leads sequence {} to {}, but rotary_cos has {} rows: positions are its rows, from 0 on"
+CHUNK = "attention_chunk counts from the first key, but sequence {} has {} and {}"
 BEFORE = "at least the entry before it, {}"
 R37_TOKENS = table([0, 4, 8, 12, 16], [2, -1, -1, -1, -1], [3, 4, 5, -1, -1])
 REFUSED = {
@@ -101,8 +107,12 @@ REFUSED = {
         packed(k=half(5, 4, 16)[:2], v=half(5, 4, 16)[:2], allow_padded_tail=True)),
     "R13-all": (documented.BOUNDARIES_END, END.format("cu_seqlens_q[2]", 5, 4),
         packed(q=half(4, 5, 16), k=half(4, 5, 16), v=half(4, 5, 16))),
-    "R32": (documented.BOUNDARIES_END, END.format("cu_seqlens_q[1]", 3, 5), packed(**both(e=ints(0, 3)))),
+    "R32": (documented.BOUNDARIES_END, SHORT.format("cu_seqlens_q[1]", 3, 5), packed(**both(e=ints(0, 3)))),
     "R34": (documented.LONGER, LONG.format(0, "cu_seqlens_q", 3, 2), packed(max_seqlen_q=2)),
+    "R34-one-token": (documented.LONGER, "sequence 0 of cu_seqlens_q has 1 token, but the longest was said to have 0",
+        packed(cu_seqlens_q=ints(0, 1, 5), max_seqlen_q=0)),
+    "R33-one-token": (documented.BOUNDARIES_END, "cu_seqlens_k[2] is 5, but there is 1 token to cut",
+        packed(k=half(1, 4, 16), v=half(1, 4, 16))),
     "R34-keys": (documented.LONGER, LONG.format(0, "cu_seqlens_k", 3, 2), packed(max_seqlen_k=2)),
     "R34-used": (documented.LONGER, LONG.format(1, "seqused_q", 2, 1),
         packed(max_seqlen_q=1, seqused_q=ints(1, 2), max_seqlen_k=3)),
@@ -125,7 +135,7 @@ REFUSED = {
         rows(**queries(1, 2, 4, 7))),
     "f8-order": (documented.BOUNDARIES_ORDER, ORDER.format("cu_seqlens_q[2]", 2, BEFORE.format(3)),
         rows(**queries(0, 3, 2, 7))),
-    "f8-end": (documented.BOUNDARIES_END, END.format("cu_seqlens_q[3]", 6, 7), rows(**queries(0, 3, 3, 6))),
+    "f8-end": (documented.BOUNDARIES_END, SHORT.format("cu_seqlens_q[3]", 6, 7), rows(**queries(0, 3, 3, 6))),
     "new-start": (documented.BOUNDARIES_ORDER, ORDER.format("cu_seqlens_k_new[0]", -1, "0 at the start"),
         rows(**new(4), cu_seqlens_k_new=ints(-1, 2, 2, 4))),
     "new-end": (documented.BOUNDARIES_END, END.format("cu_seqlens_k_new[3]", 5, 4),
@@ -167,30 +177,64 @@ REFUSED = {
         paged(**new(4, wide=16), cu_seqlens_k_new=ints(0, 0, 4, 4))),
     "f4-one-length": (documented.PAGE_RANGE, PAGE.format("1, 1", -1), paged(cache_seqlens=5)),
     "f4-full-rows": (documented.PAGE_RANGE, PAGE.format("0, 2", -1), paged(cache_seqlens=None)),
+    "f4-a-window-over-the-whole-row": (documented.PAGE_RANGE, PAGE.format("2, 0", -1),
+        paged(page_table=table([0, 1, -1, -1, -1], [2, -1, -1, -1, -1], [-1, 4, 5, -1, -1]), window_size=(19, 0))),
+    "f4-a-window-within-the-first-page": (documented.PAGE_RANGE, PAGE.format("1, 1", -1),
+        paged(cache_seqlens=5, window_size=(1, 0))),
+    "f4-a-chunk-as-long-as-the-row": (documented.PAGE_RANGE, PAGE.format("0, 0", -1),
+        paged(page_table=table([-1, 1, -1, -1, -1], [2, -1, -1, -1, -1], [3, 4, 5, -1, -1]), attention_chunk=20)),
+    "f4-a-page-for-new-tokens-in-a-window": (documented.PAGE_RANGE, PAGE.format("1, 1", -1),
+        paged(**new(3, 3, wide=16), cache_seqlens=3, window_size=(0, 0))),
+    "f4-a-page-for-new-tokens-behind-padding": (documented.PAGE_RANGE, PAGE.format("0, 0", -1),
+        paged(**new(3, 1, wide=16), cache_seqlens=3, cache_leftpad=ints(3, 0, 0),
+            page_table=table([-1] * 5, [2, -1, -1, -1, -1], [3, -1, -1, -1, -1]))),
     "f5": (documented.CACHE_ROW_RANGE, ROW.format(1, 5, "below rows = 5"), rows(cache_batch_idx=ints(4, 5, 2))),
     "f5-negative": (documented.CACHE_ROW_RANGE, ROW.format(0, -1, "at least 0"), rows(cache_batch_idx=ints(-1, 0, 2))),
     "f5-table": (documented.CACHE_ROW_RANGE, ROW.format(2, 3, "below table = 3"), paged(cache_batch_idx=ints(0, 1, 3))),
     "f6": (documented.CACHE_ROW_REPEATED,
         "cache_batch_idx[2] is 4, as for a sequence before it; both would append to one row at once",
         rows(**new(3, 1), cache_batch_idx=ints(4, 0, 4))),
-    "f13": (documented.ROTARY_RANGE, ROTARY.format("cache_seqlens[2]", 11, "at most So = 10"),
+    "f13": (documented.ROTARY_RANGE, ROTARY.format("cache_seqlens", 2, 11, 10),
         rows(**new(3, 2), **rotary(10))),
-    "f13-causal-queries": (documented.ROTARY_RANGE, ROTARY.format("cache_seqlens[2]", 11, "at most So = 10"),
+    "f13-causal-queries": (documented.ROTARY_RANGE, ROTARY.format("cache_seqlens", 2, 11, 10),
         rows(**new(3, 1), **rotary(10), causal=True)),
-    "f13-starts": (documented.ROTARY_RANGE, ROTARY.format("rotary_seqlens[0]", 13, "at most So = 12"),
+    "f13-starts": (documented.ROTARY_RANGE, ROTARY.format("rotary_seqlens", 0, 13, 12),
         rows(**new(3, 2), **rotary(), rotary_seqlens=ints(11, 0, 0))),
-    "f13-negative-starts": (documented.ROTARY_RANGE, ROTARY.format("rotary_seqlens[1]", -1, "at least 0"),
+    "f13-negative-starts": (documented.ROTARY_RANGE, ROTARY.format("rotary_seqlens", 1, -1, 12),
         rows(**new(3, 2), **rotary(), rotary_seqlens=ints(9, -1, 0))),
-    "f13-packed-keys": (documented.ROTARY_RANGE, ROTARY.format("cache_seqlens[2]", 11, "at most So = 10"),
+    "f13-packed-keys": (documented.ROTARY_RANGE, ROTARY.format("cu_seqlens_k_new", 2, 11, 10),
         rows(**new(2), **rotary(10), cu_seqlens_k_new=ints(0, 0, 0, 2))),
-    "f13-packed-queries": (documented.ROTARY_RANGE, ROTARY.format("cache_seqlens[2]", 12, "at most So = 11"),
+    "f13-packed-queries": (documented.ROTARY_RANGE, ROTARY.format("cu_seqlens_q", 2, 12, 11),
         rows(**queries(0, 2, 4, 7), **new(3, 1), **rotary(11), causal=True)),
     "f13-packed-queries-from-starts": (documented.ROTARY_RANGE,
-        ROTARY.format("rotary_seqlens[2]", 12, "at most So = 11"),
+        ROTARY.format("rotary_seqlens", 2, 12, 11),
         rows(**queries(0, 2, 4, 7), **new(3, 1), **rotary(11), causal=True, rotary_seqlens=ints(0, 0, 9))),
-    "f19": (documented.CHUNK_KEYS, CHUNK.format(1, 2, 0), rows(attention_chunk=4)),
-    "f19-new": (documented.CHUNK_KEYS, CHUNK.format(1, 2, 1), rows(attention_chunk=4, **new(3, 1))),
-    "f19-packed": (documented.CHUNK_KEYS, CHUNK.format(1, 2, 0), rows(attention_chunk=4, **queries(0, 3, 5, 7))),
+    "f13-one-length-packed-queries": (documented.ROTARY_RANGE, ROTARY.format("cu_seqlens_q", 2, 12, 11),
+        rows(**queries(0, 2, 4, 7), **new(3, 1), **rotary(11), causal=True, cache_seqlens=9)),
+    "f13-one-length-packed-keys": (documented.ROTARY_RANGE, ROTARY.format("cu_seqlens_k_new", 2, 11, 10),
+        rows(**new(2), **rotary(10), cu_seqlens_k_new=ints(0, 0, 0, 2), cache_seqlens=9)),
+    "f13-one-length-past-the-tables": (documented.ROTARY_RANGE, ROTARY.format("cu_seqlens_k_new", 1, 11, 8),
+        rows(**queries(0, 0, 3, 7), **new(2), **rotary(8), cu_seqlens_k_new=ints(0, 0, 2, 2), cache_seqlens=9)),
+    "f13-queries-at-a-length-past-the-tables": (documented.ROTARY_RANGE, ROTARY.format("cu_seqlens_q", 1, 12, 9),
+        rows(**queries(0, 0, 3, 7), **new(0), **rotary(9), cu_seqlens_k_new=ints(0, 0, 0, 0), cache_seqlens=9)),
+    "f13-one-sequence": (documented.ROTARY_RANGE, ROTARY.format("cu_seqlens_q", 0, 11, 10),
+        rows(q=half(2, 6, 32), cu_seqlens_q=ints(0, 2), max_seqlen_q=2, **new(1), cu_seqlens_k_new=ints(0, 1),
+            **rotary(10), causal=True, cache_batch_idx=ints(3), cache_seqlens=ints(9))),
+    "f13-keys-of-values-alone": (documented.ROTARY_RANGE, ROTARY.format("cache_seqlens", 2, 10, 9),
+        rows(**alone(3, 2), **new(3, 1), **rotary(9))),
+    "f19": (documented.CHUNK_KEYS, CHUNK.format(1, "2 queries", "0 keys"), rows(attention_chunk=4)),
+    "f19-new": (documented.CHUNK_KEYS, CHUNK.format(1, "2 queries", "1 key"), rows(attention_chunk=4, **new(3, 1))),
+    "f19-packed": (documented.CHUNK_KEYS, CHUNK.format(1, "2 queries", "0 keys"),
+        rows(attention_chunk=4, **queries(0, 3, 5, 7))),
+    "f19-one-length-packed": (documented.CHUNK_KEYS, CHUNK.format(0, "3 queries", "2 keys"),
+        rows(attention_chunk=4, **queries(0, 3, 5, 7), cache_seqlens=2)),
+    "f19-one-length-packed-new": (documented.CHUNK_KEYS, CHUNK.format(1, "4 queries", "3 keys"),
+        rows(attention_chunk=4, **queries(0, 3, 7, 7), **new(3, 1), cache_seqlens=2)),
+    "f19-full-rows-packed": (documented.CHUNK_KEYS, CHUNK.format(2, "3 queries", "2 keys"),
+        rows(attention_chunk=4, **queries(0, 2, 4, 7), k_cache=half(5, 2, 2, 32), v_cache=half(5, 2, 2, 24),
+            cache_seqlens=None)),
+    "f19-packed-on-both-sides": (documented.CHUNK_KEYS, CHUNK.format(1, "2 queries", "1 key"),
+        rows(attention_chunk=4, **queries(0, 3, 5, 7), **new(3), cu_seqlens_k_new=ints(0, 2, 2, 3), cache_seqlens=1)),
 }  # fmt: skip
 
 
@@ -238,6 +282,25 @@ ACCEPTED = {
     "all-of-a-row-is-padding": rows(cache_leftpad=ints(5, 0, 9)),
     "the-last-position": rows(**new(3, 2), **rotary(11)),
     "queries-at-one-position": rows(**new(3, 1), **rotary(10)),
+    "queries-of-values-are-not-rotated": rows(**alone(3, 2), **new(3, 1), **rotary(10)),
+    "behind-one-length": rows(**alone(3, 2), **new(3, 1), **rotary(10), cache_seqlens=9),
+    "packed-queries-of-values": rows(
+        **alone(7), cu_seqlens_q=ints(0, 2, 4, 7), max_seqlen_q=4, **new(3, 1), **rotary(10), cache_seqlens=9),
+    "keys-that-go-nowhere": rows(**alone(3, 2), k_cache=None, **new(3, 1), **rotary(1)),
+    "a-row-without-tokens": rows(
+        **queries(0, 3, 7, 7), **new(2), cu_seqlens_k_new=ints(0, 1, 2, 2), **rotary(6), causal=True,
+        cache_seqlens=ints(0, 1, 9)),
+    "a-row-without-tokens-and-position": rows(
+        **queries(0, 3, 7, 7), **new(2), cu_seqlens_k_new=ints(0, 1, 2, 2), **rotary(6), causal=True,
+        rotary_seqlens=ints(3, 2, -1)),
+    "axes-without-tokens": rows(q=half(3, 0, 6, 32), **new(3, 0), **rotary(2)),
+    "no-tokens-behind-one-length": rows(
+        q=half(3, 0, 6, 32), **new(0), cu_seqlens_k_new=ints(0, 0, 0, 0), **rotary(2), cache_seqlens=9),
+    "one-length-and-the-last-position": rows(
+        **queries(0, 2, 4, 7), **new(3, 1), **rotary(12), causal=True, cache_seqlens=9),
+    "all-of-a-row-of-pages-is-padding": paged(
+        page_table=table([0, 1, -1, -1, -1], [-1] * 5, [3, 4, 5, -1, -1]), cache_leftpad=ints(0, 3, 0)),
+    "one-key-to-a-packed-query": rows(**queries(0, 4, 5, 7), attention_chunk=4, cache_seqlens=4),
     "one-key-to-a-query": rows(cache_seqlens=ints(5, 2, 9), attention_chunk=4),
     "used": packed(seqused_q=ints(3, 0), seqused_k=ints(0, 2)),
     "a-bound-of-what-is-used": packed(max_seqlen_q=2, seqused_q=ints(2, 2)),

@@ -55,6 +55,17 @@ VARLEN_BAD: dict[str, tuple[DocumentedError | None, dict[str, Any]]] = {
     "table without lengths": (torch_varlen.TABLE_LENGTHS, paged(seqused_k=None)),
     "pool without table": (torch_varlen.PAGED, packed(key=K[None], value=V[None])),
     "no offsets of keys": (torch_varlen.PAGED, packed(cu_seq_k=None)),
+    "scale 0": (torch_varlen.SCALE, packed(scale=0.0)),
+    "scale NaN": (torch_varlen.SCALE, packed(scale=float("nan"))),
+    "scale negative": (torch_varlen.SCALE, packed(scale=-0.25)),
+    "R35 lengths beyond the table": (torch_varlen.USED, paged(seqused_k=ends(3, 6), max_k=6)),
+    "R35 lengths beyond the sequence": (torch_varlen.USED, packed(seqused_k=ends(3, 3))),
+    "R35 negative": (torch_varlen.USED, packed(seqused_k=ends(3, -1))),
+    "R35 negative in pages": (torch_varlen.USED, paged(seqused_k=ends(-1, 2))),
+    "R34 lengths beyond the maximum": (torch_varlen.USED, paged(seqused_k=ends(5, 2), max_k=4)),
+    "R29 start beside lengths": (torch_varlen.OFFSETS, packed(cu_seq_k=ends(1, 3, 5), seqused_k=ends(1, 1))),
+    "R33 keys cut beside lengths": (torch_varlen.OFFSETS, packed(key=K[:2], value=V[:2], seqused_k=ends(1, 1))),
+    "R34 maximum of queries": (torch_varlen.OFFSETS, packed(max_q=2)),
 }
 VARLEN_GOOD: dict[str, dict[str, Any]] = {
     "base": packed(),
@@ -65,6 +76,9 @@ VARLEN_GOOD: dict[str, dict[str, Any]] = {
     "A13 expanded heads": packed(key=K[:, :1].expand(5, 4, 16)),
     "A17 fewer tokens than heads": packed(query=Q[:1], cu_seq_q=ends(0, 1, 1)),
     "A28 generous maxima": packed(max_q=4096, max_k=4096),
+    "room behind the keys of each sequence": packed(seqused_k=ends(1, 2), max_k=2),
+    "all of the pages": paged(seqused_k=ends(5, 0), max_k=5),
+    "offsets beside a table": {**paged(), "cu_seq_k": ends(0, 99, 7)},
     "groups": packed(key=K[:, :2], value=V[:, :2], enable_gqa=True, window_size=[-1, 0], scale=0.5),
 }  # fmt: skip
 
@@ -81,6 +95,23 @@ def test_varlen_is_stopped(case: str):
     with pytest.raises(ContractViolation) as caught:
         judge(torch_varlen.varlen_attn, **call)
     assert caught.value.error is error
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_varlen_looks_at_numbers_on_the_host_in_every_mode(mode: str):
+    with tensorpact.value_checks(mode):
+        for changed, text in (
+            (packed(seqused_k=ends(3, 3)), "is 3, expected at most the 2 rows of sequence 1 in cu_seq_k"),
+            (paged(seqused_k=ends(3, 6), max_k=6), "is 6, expected at most slots = 5"),
+            (paged(seqused_k=ends(3, 5), max_k=4), "is 5, expected at most max_k = 4"),
+            (packed(seqused_k=ends(3, -1)), "is -1, expected at least 0"),
+        ):
+            with pytest.raises(ContractViolation) as caught:
+                judge(torch_varlen.varlen_attn, **changed)
+            assert str(caught.value) == (
+                f"seqused_k[1] {text}: valid keys lie within the sequence or its pages, and no sequence has more than "
+                f"max_k={changed['max_k']}"
+            )
 
 
 @pytest.mark.parametrize("case", VARLEN_GOOD)

@@ -195,7 +195,7 @@ def test_every_row_of_the_decode_must_exist(decode: Call, name: str):
         decode(kv_indices=indices)
     assert isinstance(caught.value, ContractViolation)
     assert caught.value.error is documented.DECODE_INDEX_RANGE
-    assert str(caught.value) == f"{text}: paged decode has no mark for an entry to skip"
+    assert str(caught.value) == f"{text}: paged decode takes a row for every entry and skips none"
 
 
 def test_what_no_offset_reaches_may_be_anything(decode: Call):

@@ -198,11 +198,15 @@ def values_alone():
     arguments = paged(5, 4, key_heads=1, value_dim=48) | {"cache_seqlens": ints(19, 20, 1)}
     arguments |= {"qv": draw(3, 2, 6, 48, seed=9), "only_qv": True}
     before = check(launch_kvcache, naive_kvcache, only_used(arguments), num_splits=2)
+    keys = arguments["k_cache"]
     arguments |= {"q": None, "k_cache": None}
     after = check(launch_kvcache, naive_kvcache, arguments, num_splits=2)
     assert torch.equal(before[0], after[0]), "keys were looked at"
     # New values come without a cache of keys.
     arguments |= {"k": draw(3, 1, 1, 24), "v": draw(3, 1, 1, 48), "cache_seqlens": ints(18, 4, 0)}
+    check(launch_kvcache, naive_kvcache, only_used(arguments))
+    # Keys are rotated on their way into a cache that nothing reads; queries of values are not.
+    arguments |= {"k_cache": keys, "rotary_cos": draw(19, 8, seed=5), "rotary_sin": draw(19, 8, seed=6), "causal": True}
     check(launch_kvcache, naive_kvcache, only_used(arguments))
 
 

@@ -226,7 +226,7 @@ def fresh(function, **arguments):
 
 
 ROWS = "but there are {} rows to take; a negative index is skipped"
-MARK = "paged decode has no mark for an entry to skip"
+MARK = "paged decode takes a row for every entry and skips none"
 ORDER = "offsets never decrease and stay inside the index list"
 INDEX, INDPTR = sparse_prefill.INDEX_RANGE, sparse_prefill.INDPTR_VALUES
 _name = "sparse prefill"

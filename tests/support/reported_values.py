@@ -79,6 +79,10 @@ ROWS = {
     "cache_seqlens": ints(5, 0, 9),
     "cache_batch_idx": ints(4, 0, 2),
 }
+QUERIES = {"q": half(7, 6, 16), "cu_seqlens_q": ints(0, 2, 4, 7), "max_seqlen_q": 4}
+NEW = {"k": half(3, 1, 2, 16), "v": half(3, 1, 2, 16)}
+NEW_PACKED = {"k": half(2, 2, 16), "v": half(2, 2, 16), "cu_seqlens_k_new": ints(0, 1, 2, 2)}
+TURNED = {**QUERIES, **NEW, "rotary_cos": half(11, 8), "rotary_sin": half(11, 8), "causal": True}
 ENTRIES = {
     "varlen": (flash_attn_varlen_func, VARLEN),
     "cached": (flash_attn_with_kvcache, CACHED),
@@ -88,7 +92,7 @@ ENTRIES = {
     "packed": (fused_infer_attention_varlen, PACKED),
     "decode": (sparse_attn_v4_paged_decode, DECODE),
 }
-CUT = "{} is {}, but there are {} tokens to cut; only allow_padded_tail=True lets some over at the end"
+CUT = "{} is {}, but there are {} tokens to cut"
 END = "{} must end at the packed token count {}, got {}"
 REPORTED = {
     "R29": ("packed", {"cu_seqlens_q": ints(1, 3, 5)}, packed_attention.BOUNDARIES_START,
@@ -107,9 +111,9 @@ REPORTED = {
     "R39": ("prefill", {"kv_indices_prefix": ints(0, 99, -1, 3)}, sparse_prefill.INDEX_RANGE,
         "kv_indices_prefix[1] is 99, but there are 8 rows to take; a negative index is skipped"),
     "R39-decode": ("decode", {"kv_indices": ints(0, 99, -1, 3)}, sparse_prefill.DECODE_INDEX_RANGE,
-        "kv_indices[1] is 99, expected below P = 8: paged decode has no mark for an entry to skip"),
+        "kv_indices[1] is 99, expected below P = 8: paged decode takes a row for every entry and skips none"),
     "R39-decode-negative": ("decode", {"kv_indices": ints(0, 7, -1, 3)}, sparse_prefill.DECODE_INDEX_RANGE,
-        "kv_indices[2] is -1, expected at least 0: paged decode has no mark for an entry to skip"),
+        "kv_indices[2] is -1, expected at least 0: paged decode takes a row for every entry and skips none"),
     "R39-negative": ("prefill", {"kv_indices_prefix": ints(0, -2, -1, 3)}, None, ""),
     "R40": ("replay", {"ssm_state_indices": ints(1, 6, 5)}, replayssm.SLOT_RANGE,
         "`ssm_state_indices[1]` is 6, but the pool has 6 slots; a negative slot is padding."),
@@ -139,6 +143,22 @@ REPORTED = {
     "f6": ("rows", {"k": half(3, 1, 2, 16), "v": half(3, 1, 2, 16), "cache_batch_idx": ints(4, 0, 4)},
         flash_attention.CACHE_ROW_REPEATED,
         "cache_batch_idx[2] is 4, as for a sequence before it; both would append to one row at once"),
+    "f13-one-length": ("rows", {**TURNED, "cache_seqlens": 9}, flash_attention.ROTARY_RANGE,
+        "cu_seqlens_q leads sequence 2 to 12, but rotary_cos has 11 rows: positions are its rows, from 0 on"),
+    "f13-packed": ("rows", {**TURNED}, flash_attention.ROTARY_RANGE,
+        "cu_seqlens_q leads sequence 2 to 12, but rotary_cos has 11 rows: positions are its rows, from 0 on"),
+    "f13-no-tokens": ("rows", {**TURNED, **NEW_PACKED, **dict.fromkeys(("rotary_cos", "rotary_sin"), half(8, 8)),
+        "cu_seqlens_q": ints(0, 3, 7, 7)}, None, ""),
+    "f13-no-start": ("rows", {**TURNED, **NEW_PACKED, "cu_seqlens_q": ints(0, 3, 7, 7),
+        "rotary_seqlens": ints(3, 2, -1)}, None, ""),
+    "f13-values-alone": ("rows", {**TURNED, "q": None, "qv": TURNED["q"], "only_qv": True}, None, ""),
+    "f19-packed-on-both-sides": ("rows", {**QUERIES, **NEW_PACKED, "attention_chunk": 4, "cache_seqlens": 2},
+        flash_attention.CHUNK_KEYS,
+        "attention_chunk counts from the first key, but sequence 2 has 3 queries and 2 keys"),
+    "f19-packed": ("rows", {**QUERIES, "attention_chunk": 4}, flash_attention.CHUNK_KEYS,
+        "attention_chunk counts from the first key, but sequence 1 has 2 queries and 0 keys"),
+    "f4-a-window-over-the-row": ("cached", {"window_size": (19, 0), "cache_seqlens": ints(5, 5, 9)},
+        flash_attention.PAGE_RANGE, "page_table[1, 1] is -1, but the cache has 7 pages, and tokens lie in this one"),
     "A05": ("varlen", {**dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), ints(0, 3)), "allow_padded_tail": True},
         None, ""),
     "A08": ("cached", {"page_table": ints(0, 1, 9, 9, 9, 2, 9, 9, 9, 9, 3, 4, 5, -9, 9).view(3, 5)}, None, ""),

@@ -39,7 +39,8 @@ def mistakes(name: str) -> Sequence[Callable[[Arguments], None]]:
     """
     if name == "varlen_attn":
         starts = (_starts_at_one("cu_seq_q"), _starts_at_one("cu_seq_k"))
-        return (*starts, _longer("cu_seq_q", "query", "max_q"), _longer("cu_seq_k", "key", "max_k"))
+        longer = (_longer("cu_seq_q", "query", "max_q"), _longer("cu_seq_k", "key", "max_k"))
+        return (*starts, *longer, _more_valid, _more_valid_in_pages, _none_at_most, _scale_zero)
     if name == "scaled_dot_product_attention":
         return (_scale_zero,)
     return (_starts_at_one("cu_seqlens"), _scale_zero)
@@ -63,6 +64,35 @@ def _longer(offsets: str, cut: str, longest: str) -> Callable[[Arguments], None]
             arguments[longest] = 0
 
     return write
+
+
+def _more_valid(arguments: Arguments) -> None:
+    """More valid keys than the sequences have."""
+    vector = arguments.get("cu_seq_k")
+    if isinstance(vector, Tensor) and vector.numel() > 1:
+        arguments["seqused_k"] = vector.diff() + 1
+        arguments["max_k"] += 1
+
+
+def _more_valid_in_pages(arguments: Arguments) -> None:
+    """More valid keys than the pages of a sequence hold."""
+    for name in ("key", "value"):
+        if isinstance(arguments.get(name), Tensor) and arguments[name].ndim == 3:
+            arguments[name] = arguments[name][None]
+    offsets = arguments["cu_seq_q"]
+    arguments["block_table"] = offsets.new_zeros((offsets.numel() - 1, 1))
+    arguments["seqused_k"] = offsets.new_full((offsets.numel() - 1,), arguments["key"].size(1) + 1)
+    arguments["max_k"] = arguments["key"].size(1) + 1
+
+
+def _none_at_most(arguments: Arguments) -> None:
+    """Valid keys, and a maximum that has room for none."""
+    vector = arguments.get("cu_seq_k")
+    if isinstance(vector, Tensor) and vector.numel() > 1:
+        vector.zero_()
+        vector[-1] = arguments["key"].size(0)
+        arguments["seqused_k"] = vector.diff()
+        arguments["max_k"] = 0
 
 
 def _scale_zero(arguments: Arguments) -> None:

@@ -1,7 +1,6 @@
 """Overlay for torch's ``varlen_attn``: offsets, lengths and pages that its kernels trust."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from jaxtyping import Float, Int32
@@ -10,6 +9,7 @@ from torch import Tensor
 import tensorpact
 from tensorpact import Contract, DocumentedError
 from tensorpact.clauses import (
+    at_least,
     at_most,
     dtype,
     let,
@@ -19,10 +19,12 @@ from tensorpact.clauses import (
     require,
     shape,
     starts_at,
+    steps,
+    steps_at_most,
     values,
 )
 from tensorpact.integrations import Applied, overlay
-from tensorpact_contracts._values import host_values
+from tensorpact_contracts._values import fits_float
 
 OFFSET_DTYPE = DocumentedError(
     "offset-dtype",
@@ -51,6 +53,15 @@ TABLE_LENGTHS = DocumentedError(
     ValueError,
     "block_table was given without seqused_k, so that nothing says how full the last pages are",
 )
+SCALE = DocumentedError("scale-of-logits", ValueError, "scale must be a finite number above 0, got {scale}")
+USED = DocumentedError(
+    "valid-keys-out-of-range",
+    ValueError,
+    "seqused_k[{position}] is {used}, expected {expected}: valid keys lie within the sequence or its pages, and no "
+    "sequence has more than max_k={max_k}",
+    # The function has an argument of the name that the number goes by.
+    fields={"used": lambda value: value},
+)
 OFFSETS = DocumentedError(
     "offsets-out-of-range",
     ValueError,
@@ -59,10 +70,8 @@ OFFSETS = DocumentedError(
 )
 
 
-def _no_longer(offsets: Tensor, longest: int) -> bool:
-    """Whether no sequence exceeds a length; true where the numbers may not be read, as on a GPU."""
-    found = host_values(offsets)
-    return found is None or all(b - a <= longest for a, b in pairwise(found))
+def _is_scale(scale: float | None) -> bool:
+    return scale is None or (scale > 0 and fits_float(scale))
 
 
 VARLEN = Contract(
@@ -90,23 +99,31 @@ VARLEN = Contract(
             about="key",
         ),
         needs("block_table", "seqused_k", error=TABLE_LENGTHS),
-        values("cu_seq_q", starts_at(0), nondecreasing(), at_most("Tq"), error=OFFSETS),
-        require(lambda cu_seq_q, max_q: _no_longer(cu_seq_q, max_q), error=OFFSETS, about="cu_seq_q"),
+        require(_is_scale, error=SCALE, about="scale"),
+        values("cu_seq_q", starts_at(0), nondecreasing(), at_most("Tq"), steps_at_most("max_q"), error=OFFSETS),
         let(keys=lambda key: key.size(0)),
+        let(slots=lambda key, C: key.size(1) * C),
+        # Beside a table nothing reads them.
         values(
             "cu_seq_k",
             starts_at(0),
             nondecreasing(),
             at_most("keys"),
-            when=lambda seqused_k: seqused_k is None,
+            when=lambda block_table: block_table is None,
             error=OFFSETS,
         ),
-        require(
-            lambda cu_seq_k, max_k: _no_longer(cu_seq_k, max_k),
-            when=lambda cu_seq_k, seqused_k: cu_seq_k is not None and seqused_k is None,
-            error=OFFSETS,
-            about="cu_seq_k",
+        values("cu_seq_k", steps_at_most("max_k"), when=lambda seqused_k: seqused_k is None, error=OFFSETS),
+        values(
+            "seqused_k",
+            at_least(0),
+            at_most(steps("cu_seq_k")),
+            when=lambda block_table: block_table is None,
+            error=USED,
         ),
+        values(
+            "seqused_k", at_least(0), at_most("slots"), when=lambda block_table: block_table is not None, error=USED
+        ),
+        values("seqused_k", at_most("max_k"), error=USED),
     ],
 )
 

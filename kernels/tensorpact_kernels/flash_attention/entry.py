@@ -113,7 +113,8 @@ def flash_attn_with_kvcache(
         scheduler_metadata: Must be None.
         num_splits: Most pieces that the keys are cut into; 0 or less lets the kernel choose.
         pack_gqa: No effect on the result, and none here.
-        only_qv: Score ``qv`` against the values alone. Keys are then appended if there is a ``k_cache``, never read.
+        only_qv: Score ``qv`` against the values alone. Keys are then appended if there is a ``k_cache``, rotated as
+            tables say, and never read; queries are not rotated.
         sm_margin: No effect on the result, and none here.
         return_softmax_lse: Also return the natural log of each softmax denominator, the sink included.
         sinks: A natural-log logit a head that joins the softmax without a value; neither scaled nor capped.

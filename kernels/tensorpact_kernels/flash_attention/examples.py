@@ -324,6 +324,14 @@ def _numbers(name: str) -> Sequence[Mistake]:
             (_rotating_queries, "cache_seqlens", slice(None), 5, {"rotary_seqlens": None, **_tables(6)}),
             (_chunked, "cache_seqlens", 0, 1, {"cache_seqlens": _ints(_BATCH)}),
             (_packed, "cache_seqlens", slice(None), 0, {"cache_leftpad": None, "attention_chunk": 3}),
+            (
+                _packed,
+                "cu_seqlens_q",
+                slice(1, None),
+                8,
+                {"cache_leftpad": None, "attention_chunk": 3, "cache_seqlens": 1},
+            ),
+            (_packed_on_both_sides, "cu_seqlens_q", slice(1, None), 8, {"attention_chunk": 3, "cache_seqlens": 1}),
         )
     ]
 
@@ -358,6 +366,10 @@ def _appending_to_rows() -> Call:
         "cache_batch_idx": _ints(_BATCH),
         "cache_seqlens": _ints(_BATCH),
     }
+
+
+def _packed_on_both_sides() -> Call:
+    return {**_packed(), **_new(6), "cu_seqlens_k_new": _ints(_BATCH + 1), "cache_leftpad": None}
 
 
 def _rotating_packed() -> Call:

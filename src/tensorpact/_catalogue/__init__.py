@@ -2,6 +2,7 @@
 
 from ._describe import SCHEMA, SCHEMA_VERSION, describe
 from ._explain import explain_text
+from ._late import late_note
 from ._markdown import markdown
 from ._pages import HEADINGS, Page, page_of, pages_of, parse_page
 from ._picture import picture
@@ -20,6 +21,7 @@ __all__ = [
     "describe",
     "explain_text",
     "find",
+    "late_note",
     "load",
     "markdown",
     "page_of",

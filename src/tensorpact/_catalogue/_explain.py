@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from tensorpact._errors import ContractDefinitionError
 
 from ._ids import Removed, removed_pages
+from ._late import late_note
 from ._markdown import code
 from ._records import Record, load
 from ._search import Match, find
@@ -20,7 +21,8 @@ def explain_text(query: str, modules: Iterable[str] = ()) -> tuple[int, str]:
 
     Returns:
         Exit code and Markdown: 0 with the error and its page, all of them where several have the same text; 1 with
-        near ones where nothing is named or a part of a message fits several.
+        near ones where nothing is named or a part of a message fits several. The note of an error that was found
+        behind its call is explained last, or alone.
     """
     try:
         records = load(modules)
@@ -30,16 +32,17 @@ def explain_text(query: str, modules: Iterable[str] = ()) -> tuple[int, str]:
 
 
 def _explained_text(query: str, records: tuple[Record, ...]) -> tuple[int, str]:
-    matches = find(query, records)
+    matches, late = find(query, records), late_note(query)
     if not matches or not matches[0].exact:
-        gone = _removed(query, records)
+        gone = _removed(query, records) or late
         return (0, gone) if gone else (1, _not_found(query, matches, records))
     best = [m for m in matches if m.score == matches[0].score]
     if len(best) > 1 and best[0].how == "fragment":
         return 1, "Several errors contain this text:\n\n" + _listed(best)
     pages = "\n".join(_explained(match) for match in best)
     others = [m for m in matches if m.exact and m not in best]
-    return 0, pages + (f"\nAlso found in this text:\n\n{_listed(others)}" if others else "")
+    pages += f"\nAlso found in this text:\n\n{_listed(others)}" if others else ""
+    return 0, pages + (f"\n{late}" if late else "")
 
 
 def _removed(query: str, records: tuple[Record, ...]) -> str:
