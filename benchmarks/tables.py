@@ -488,10 +488,8 @@ def drafts() -> str | None:
 
 
 def values_line(report: dict[str, Any]) -> str:
-    """Say which run it was, and what a launch cost the host in it."""
-    line = f"{report['device']}, torch {report['torch']}, triton {report['triton']}, {report['date']}."
-    launch = report.get("launch_us")
-    return line + (f" A launch of an ordinary Triton kernel: {launch['median']:.1f} µs.\n\n" if launch else "\n\n")
+    """Say which run it was."""
+    return f"{report['device']}, torch {report['torch']}, triton {report['triton']}, {report['date']}. In µs.\n\n"
 
 
 def values() -> str | None:
@@ -499,7 +497,6 @@ def values() -> str | None:
     report = figures("values")
     if report is None:
         return None
-    launch = report["launch_us"]["median"]
     rows = [
         [
             f"`{name}`",
@@ -507,12 +504,13 @@ def values() -> str | None:
             f"**{found['replay_us_async']['median']:.1f}**",
             f"{found['host_us_off']['median']:.0f}",
             f"{found['host_us_async']['median']:.0f} ± {found['host_us_async']['spread']:.0f}",
-            f"**{found['host_us_async']['median'] / launch:.2f}**",
+            f"{found['host_us_launch']['median']:.0f}",
+            f"**{found['host_us_async']['median'] / found['host_us_launch']['median']:.2f}**",
             f"{found['host_us_sync']['median']:.0f}",
         ]
         for name, found in report["entry_points"].items()
     ]
-    head = ["call", "replay, off", "async adds", "host, off", "async adds", "in launches", "sync adds"]
+    head = ["call", "replay, off", "async adds", "host, off", "async adds", "a launch adds", "in launches", "sync adds"]
     return values_line(report) + table(head, rows)
 
 
@@ -525,12 +523,35 @@ def values_checker() -> str | None:
         [name.replace("_", " "), f"{found['gpu_us']['median']:.1f}", f"{found['host_us']['median']:.1f}"]
         for name, found in report["checker"].items()
     ]
+    rows.append(["a launch of an ordinary kernel", "", f"{report['launch_us']['median']:.1f}"])
     rows.append(["poll", "", f"{report['poll_us']['median']:.2f}"])
     return table(["checker alone", "GPU, µs", "host, µs"], rows)
 
 
+def values_in_kernel() -> str | None:
+    """Return what a flag adds to each kernel."""
+    report = figures("values_in_kernel")
+    if report is None:
+        return None
+    rows = [
+        [
+            name,
+            f"{found['replay_us_off']['median']:.1f}",
+            f"{found['replay_us_in_kernel']['median']:+.2f}",
+            f"**{found['replay_share']['median']:+.1%}**"
+            if not found["small"]
+            else f"{found['replay_share']['median']:+.1%}",
+            f"{found['host_us_in_kernel']['median']:.0f}",
+        ]
+        for name, found in report["calls"].items()
+    ]
+    head = ["call", "replay without a flag", "a flag adds", "share", "host, a flag adds"]
+    return values_line(report) + table(head, rows)
+
+
 TABLES = {
     "values": values,
+    "values-in-kernel": values_in_kernel,
     "values-checker": values_checker,
     "sparse-prefill": prefill,
     "sparse-prefill-designs": designs,

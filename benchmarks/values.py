@@ -3,10 +3,10 @@
     python benchmarks/values.py --out values.json
     TRITON_INTERPRET=1 python benchmarks/values.py --smoke
 
-On a GPU every figure is a difference between modes in one run, round by round, and its spread. ``launch`` is what one
-launch of an ordinary Triton kernel costs the host, the unit of the host figures. ``--smoke`` runs every part once on
-the CPU, through Triton's interpreter, and times nothing but the parts on the host. Kernels that report have
-``values_in_kernel.py``.
+On a GPU every figure is a difference between modes in one run, round by round, and its spread. The unit of
+the host figures is what a launch of an ordinary Triton kernel in front of the same call adds. ``--smoke`` runs every
+part once on the CPU, through Triton's interpreter, and times nothing but the parts on the host. Kernels that report
+have ``values_in_kernel.py``.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import json
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from unittest import mock
@@ -138,17 +138,17 @@ def host_us(call: Call, count: int, wait: Call) -> float:
     return spent / count / 1e3
 
 
-def one_by_one(call: Call, settings: Sequence[str], count: int) -> dict[str, list[float]]:
-    """Host time of single calls, in microseconds, the settings in turn and the device never in the way."""
-    samples: dict[str, list[float]] = {setting: [] for setting in settings}
+def one_by_one(calls: Mapping[str, tuple[Call, str]], count: int) -> dict[str, list[float]]:
+    """Host time of single calls under a setting each, in microseconds, in turn and the device never in the way."""
+    samples: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(count):
-        for setting in settings:
+        for name, (call, setting) in calls.items():
             with checks(setting):
                 if number % 10 == 0:
                     torch.cuda.synchronize()
                 start = time.perf_counter_ns()
                 call()
-                samples[setting].append((time.perf_counter_ns() - start) / 1e3)
+                samples[name].append((time.perf_counter_ns() - start) / 1e3)
     torch.cuda.synchronize()
     return samples
 
@@ -196,7 +196,15 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     for _ in range(rounds):
         for mode, graph in graphs.items():
             replay[mode].append(gpu_us(graph.replay, 10) / copies)
-    host = one_by_one(call, ("off", "async", "sync"), 20 * rounds)
+    launch = a_launch()
+
+    def after_a_launch() -> None:
+        launch()
+        call()
+
+    launch()
+    calls = {mode: (call, mode) for mode in ("off", "async", "sync")} | {"launch": (after_a_launch, "off")}
+    host = one_by_one(calls, 20 * rounds)
     tensorpact.synchronize()
 
     def more(samples: dict[str, list[float]], mode: str) -> dict[str, float]:
@@ -208,6 +216,7 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
         "host_us_off": spread(host["off"]),
         "host_us_async": more(host, "async"),
         "host_us_sync": more(host, "sync"),
+        "host_us_launch": more(host, "launch"),
     }
 
 

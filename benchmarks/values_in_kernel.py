@@ -252,7 +252,7 @@ def measured(case: Case, rounds: int) -> dict[str, Any]:
     graphs = {setting: captured(call, setting, copies) for setting in ("off", "in_kernel")}
     in_turn(graphs, 2)
     replay: list[dict[str, float]] = [in_turn(graphs, 4) for _ in range(rounds)]
-    host = one_by_one(call, list(graphs), 10 * rounds)
+    host = one_by_one({setting: (call, setting) for setting in graphs}, 10 * rounds)
     tensorpact.synchronize()
     return {
         "small": case.small,

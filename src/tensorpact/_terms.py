@@ -12,7 +12,7 @@ from ._dims import Dim, DimKind
 from ._errors import ContractDefinitionError
 from ._items import templates
 from ._types import TypeCheck, is_checkable
-from ._values.author import MOST_CHECKS, check_values, template_fields
+from ._values.author import check_values, template_fields
 from ._values.clauses import Values
 from .clauses import (
     AnyOf,
@@ -148,7 +148,6 @@ class Terms:
         )
         found = [*(c for step in self.steps for c in flat(step.clause)), *self.equal_dtypes()]
         check_contradictions(found, self.parameters, self._fail)
-        self._count_values()
 
     def find(self, name: str, kind: str, index: int = -1) -> Obligation:
         """The obligation of a parameter by kind."""
@@ -383,11 +382,6 @@ class Terms:
     def values(self) -> tuple[tuple[Step, Values], ...]:
         """The clauses on values, in order, each with the step that holds it."""
         return tuple((s, c) for s in self.steps for c in flat(s.clause) if isinstance(c, Values))
-
-    def _count_values(self) -> None:
-        count = sum(len(c.checks) * len(c.names) for _, c in self.values())
-        if count > MOST_CHECKS:
-            self._fail(f"{count} checks on values, and one launch holds {MOST_CHECKS}")
 
     def equal_dtypes(self) -> tuple[SameDtype, ...]:
         """What the dtype variables say, as the clauses that would say it; items of containers left out."""

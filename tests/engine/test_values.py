@@ -454,10 +454,6 @@ LAID = {
         require(lambda T: T > 0, error=DocumentedError("a-c", ValueError, "{value}")),
         "'value' is no parameter, dim or let",
     ),
-    "too-many": (
-        any_of(*(values("cu", at_least(i)) for i in range(33))),
-        "33 checks on values, and one launch holds 32",
-    ),
 }
 
 

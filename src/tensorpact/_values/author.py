@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tensorpact._terms import Terms
 
 Fail = Callable[[str], NoReturn]
-#: So many checks fit into one launch.
-MOST_CHECKS = 32
 
 
 def template_fields(clause: Clause) -> frozenset[str]:
