@@ -9,7 +9,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from tensorpact_kernels.flash_attention.device_report import report_pages, report_sequence
+from tensorpact_kernels.flash_attention.device_report import SCAN, fold_pages, is_sequence_wrong, report_program
 from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, rotated, seen_by
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -401,6 +401,17 @@ def flash_kernel(
         BLOCK_N, BLOCK_D, BLOCK_V, STAGES, UPCAST, True,
     )  # fmt: skip
 
+    if flag_memory is not None:
+        # The other key heads have the same pages. The program of the first tile of queries, which every sequence with a
+        # query has, speaks for the sequence.
+        is_first = (key_head == 0) & (split == 0) & (tile == 0)
+        wrong = tl.zeros((SCAN,), dtype=tl.int32)
+        if cu_k_ptr is None:
+            sequence_wrong = is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows)
+            wrong += (is_first & sequence_wrong).to(tl.int32)
+        if PAGED:
+            seen_end = tl.where(key_head == 0, share_end, 0)
+            wrong = fold_pages(wrong, table_ptr, page_table_stride_page, first_seen, seen_end, num_pages, PAGE)
     value_dims = tl.arange(0, BLOCK_V)
     out_mask = is_query[:, None] & (value_dims < VALUE_DIM)[None, :]
     if SPLIT:
@@ -429,17 +440,12 @@ def flash_kernel(
             lse_row = sequence * lse_stride_batch + head * lse_stride_head + first_q + token
             tl.store(lse_ptr + lse_row, lse, mask=is_query)
     if flag_memory is not None:
-        if cu_k_ptr is None:
-            # The program of the first tile of queries, which every sequence with a query has, reports for all.
-            if (key_head == 0) & (split == 0) & (tile == 0):
-                report_sequence(
-                    flag_memory, flag_counters, flag_call, batch_idx_ptr, used_k_ptr, sequence, num_new, capacity,
-                    num_rows,
-                )  # fmt: skip
-        if PAGED:
-            # The other key heads have the same pages, which the caches have by now.
-            if key_head == 0:
-                report_pages(
-                    flag_memory, flag_counters, flag_call, table_ptr, page_table_stride_page, row, capacity // PAGE,
-                    first_seen, share_end, num_pages, PAGE,
-                )  # fmt: skip
+        if tl.max(wrong, axis=0) > 0:
+            tl.debug_barrier()
+            if not PAGED:
+                first_seen = share_end
+            report_program(
+                flag_memory, flag_counters, flag_call, is_first, batch_idx_ptr, used_k_ptr, table_ptr,
+                page_table_stride_page, sequence, num_new, capacity, num_rows, row, first_seen, share_end, num_pages,
+                cu_k_ptr is None, PAGED, PAGE,
+            )  # fmt: skip

@@ -66,20 +66,6 @@ def any_missing(pages, missing, num_pages):
 
 
 @no_type_check
-@gluon.jit
-def is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows):
-    """Return whether a sequence has a row that is not there or a length that does not fit."""
-    wrong = sequence < 0
-    if batch_idx_ptr is not None:
-        row = gl.load(batch_idx_ptr + sequence)
-        wrong = wrong | (row < 0) | (row >= num_rows)
-    if used_k_ptr is not None:
-        length = gl.load(used_k_ptr + sequence).to(gl.int64)
-        wrong = wrong | (length < 0) | (length + num_new > capacity)
-    return wrong
-
-
-@no_type_check
 @gluon.jit(noinline=True)
 def report_share(
     flag_memory,

@@ -28,12 +28,8 @@ from tensorpact_kernels.flash_attention.device_hopper import (
     sequence_of,
     share_of,
 )
-from tensorpact_kernels.flash_attention.device_hopper_report import (
-    any_missing,
-    is_sequence_wrong,
-    look_at_pages,
-    report_share,
-)
+from tensorpact_kernels.flash_attention.device_hopper_report import any_missing, look_at_pages, report_share
+from tensorpact_kernels.flash_attention.device_report import is_sequence_wrong
 from tensorpact_kernels.flash_attention.device_spans import seen_by
 
 

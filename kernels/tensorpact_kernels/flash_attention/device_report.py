@@ -15,6 +15,8 @@ from tensorpact._values.device_flag import tell
 PAGES = tl.constexpr(0)
 ROWS = tl.constexpr(1)
 LENGTHS = tl.constexpr(2)
+# Columns of a table that a program looks at in one step.
+SCAN = tl.constexpr(128)
 
 
 @no_type_check
@@ -56,28 +58,101 @@ def report_page(flag_memory, flag_counters, flag_call, page_ptr, place, num_page
 
 @no_type_check
 @triton.jit
-def report_pages(
+def is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows):
+    """Return whether a sequence has a row that is not there or a length that does not fit."""
+    wrong = sequence < 0
+    if batch_idx_ptr is not None:
+        row = tl.load(batch_idx_ptr + sequence)
+        wrong = wrong | (row < 0) | (row >= num_rows)
+    if used_k_ptr is not None:
+        length = tl.load(used_k_ptr + sequence).to(tl.int64)
+        wrong = wrong | (length < 0) | (length + num_new > capacity)
+    return wrong
+
+
+@no_type_check
+@triton.jit
+def _bad_pages(table_ptr, table_stride_page, column, last, num_pages):
+    page = tl.load(table_ptr + column.to(tl.int64) * table_stride_page, mask=column < last, other=0)
+    return (column < last) & ((page < 0) | (page >= num_pages))
+
+
+@no_type_check
+@triton.jit
+def fold_pages(wrong, table_ptr, table_stride_page, begin, end, num_pages, PAGE: tl.constexpr):
+    """Fold into ``wrong``, by place in a step, whether a page of some slots is not there.
+
+    For the end of a program, where the caches have the table, and before its results are stored, which hides what it
+    takes to load it.
+    """
+    last = tl.cdiv(end, PAGE)
+    number = tl.arange(0, SCAN)
+    for start in range(begin // PAGE, last, SCAN):
+        wrong = wrong | _bad_pages(table_ptr, table_stride_page, start + number, last, num_pages).to(tl.int32)
+    return wrong
+
+
+@no_type_check
+@triton.jit(noinline=True)
+def report_program(
     flag_memory,
     flag_counters,
     flag_call,
+    is_first,
+    batch_idx_ptr,
+    used_k_ptr,
     table_ptr,
     table_stride_page,
+    sequence,
+    num_new,
+    capacity,
+    num_rows,
     row,
-    columns,
     begin,
     end,
     num_pages,
+    CACHED: tl.constexpr,
+    PAGED: tl.constexpr,
     PAGE: tl.constexpr,
 ):
-    """Report the first page of some slots that is not there."""
-    last = tl.cdiv(end, PAGE)
-    found = last
-    number = tl.arange(0, 128)
-    for start in range(begin // PAGE, last, 128):
-        column = start + number
-        page = tl.load(table_ptr + column.to(tl.int64) * table_stride_page, mask=column < last, other=0)
-        bad = (column < last) & ((page < 0) | (page >= num_pages))
-        found = tl.minimum(found, tl.min(tl.where(bad, column, last), axis=0))
-    if found < last:
-        page_ptr = table_ptr + found.to(tl.int64) * table_stride_page
-        report_page(flag_memory, flag_counters, flag_call, page_ptr, row * columns + found, num_pages)
+    """Report what is wrong with a sequence, and the first page of some of its slots that is not there.
+
+    A function of its own, so that its code lies behind the kernel's and takes none of its registers.
+
+    Args:
+        flag_memory: The mailbox.
+        flag_counters: Its counters.
+        flag_call: Number of the call.
+        is_first: Whether the program speaks for its sequence.
+        batch_idx_ptr: Rows of the sequences, where they are not in order.
+        used_k_ptr: Lengths of the sequences, where they are not one number.
+        table_ptr: The sequence's row of the table.
+        table_stride_page: Stride of its columns.
+        sequence: The sequence.
+        num_new: New tokens of each, where they are not packed.
+        capacity: Slots of a row.
+        num_rows: Rows that there are.
+        row: The sequence's row.
+        begin: First slot.
+        end: The slot behind the last.
+        num_pages: Pages that there are.
+        CACHED: Whether keys have rows and lengths, and are not packed.
+        PAGED: Whether there is a table.
+        PAGE: Slots of a page.
+    """
+    if CACHED:
+        if is_first:
+            report_sequence(
+                flag_memory, flag_counters, flag_call, batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows
+            )  # fmt: skip
+    if PAGED:
+        last = tl.cdiv(end, PAGE)
+        found = last
+        number = tl.arange(0, SCAN)
+        for start in range(begin // PAGE, last, SCAN):
+            bad = _bad_pages(table_ptr, table_stride_page, start + number, last, num_pages)
+            found = tl.minimum(found, tl.min(tl.where(bad, start + number, last), axis=0))
+        if found < last:
+            page_ptr = table_ptr + found.to(tl.int64) * table_stride_page
+            place = row * (capacity // PAGE) + found
+            report_page(flag_memory, flag_counters, flag_call, page_ptr, place, num_pages)

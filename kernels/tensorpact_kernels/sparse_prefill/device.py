@@ -12,11 +12,13 @@ import triton.language as tl
 from tensorpact_kernels.sparse_prefill.device_lists import (
     EXTEND,
     PREFIX,
+    SCAN,
     clamp_span,
     indices_at,
     is_wrong,
     load_span,
-    look_at_list,
+    past_rows,
+    report_list,
 )
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -203,7 +205,7 @@ def sparse_prefill_kernel(
     sums = _no_sums(BLOCK_H, BLOCK_K)
     prefix_begin, prefix_end = load_span(prefix_indptr_ptr, prefix_indptr_stride, token)
     if flag_memory is not None:
-        prefix_wrong = is_wrong(prefix_begin, prefix_end, num_prefix_indices)
+        wrong = is_wrong(prefix_begin, prefix_end, num_prefix_indices)
     prefix_begin, prefix_end = clamp_span(prefix_begin, prefix_end, num_prefix_indices)
     acc, row_max, sums = _attend_rows(
         q, acc, row_max, sums,
@@ -213,7 +215,7 @@ def sparse_prefill_kernel(
     )  # fmt: skip
     begin, end = load_span(extend_indptr_ptr, extend_indptr_stride, token)
     if flag_memory is not None:
-        extend_wrong = is_wrong(begin, end, num_extend_indices)
+        wrong = wrong | is_wrong(begin, end, num_extend_indices)
     begin, end = clamp_span(begin, end, num_extend_indices)
     acc, row_max, sums = _attend_rows(
         q, acc, row_max, sums,
@@ -222,6 +224,17 @@ def sparse_prefill_kernel(
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
 
+    if flag_memory is not None:
+        # The other head blocks have the same lists.
+        is_first = tl.program_id(0) % head_blocks == 0
+        past = (wrong & is_first).to(tl.int32) + tl.zeros((SCAN,), dtype=tl.int32)
+        past = past_rows(
+            past, prefix_indices_ptr, prefix_indices_stride, prefix_begin, tl.where(is_first, prefix_end, prefix_begin),
+            num_pool_rows,
+        )  # fmt: skip
+        past = past_rows(
+            past, extend_indices_ptr, extend_indices_stride, begin, tl.where(is_first, end, begin), num_kv_rows
+        )  # fmt: skip
     sink = tl.load(sink_ptr + heads.to(tl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
     out, lse = with_sink(acc, row_max, _total(sums), sink)
     out_offsets = token * out_stride_token + head_offsets * out_stride_head + dim_offsets * out_stride_dim
@@ -229,16 +242,15 @@ def sparse_prefill_kernel(
     if lse_ptr is not None:
         tl.store(lse_ptr + token * HEADS + heads, lse, mask=heads < HEADS)
     if flag_memory is not None:
-        # The other head blocks have the same lists.
-        if tl.program_id(0) % head_blocks == 0:
-            look_at_list(
-                flag_memory, flag_counters, flag_call, PREFIX, prefix_wrong, prefix_indptr_ptr, prefix_indptr_stride,
-                token, num_prefix_indices, prefix_indices_ptr, prefix_indices_stride, prefix_begin, prefix_end,
-                num_pool_rows,
+        if tl.max(past, axis=0) > 0:
+            tl.debug_barrier()
+            report_list(
+                flag_memory, flag_counters, flag_call, PREFIX, prefix_indptr_ptr, prefix_indptr_stride, token,
+                num_prefix_indices, prefix_indices_ptr, prefix_indices_stride, prefix_begin, prefix_end, num_pool_rows,
             )  # fmt: skip
-            look_at_list(
-                flag_memory, flag_counters, flag_call, EXTEND, extend_wrong, extend_indptr_ptr, extend_indptr_stride,
-                token, num_extend_indices, extend_indices_ptr, extend_indices_stride, begin, end, num_kv_rows,
+            report_list(
+                flag_memory, flag_counters, flag_call, EXTEND, extend_indptr_ptr, extend_indptr_stride, token,
+                num_extend_indices, extend_indices_ptr, extend_indices_stride, begin, end, num_kv_rows,
             )  # fmt: skip
 
 
@@ -319,6 +331,11 @@ def sparse_decode_kernel(
         HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
     )  # fmt: skip
 
+    if flag_memory is not None:
+        # The other head blocks have the same list.
+        is_first = tl.program_id(0) % head_blocks == 0
+        past = (wrong & is_first).to(tl.int32) + tl.zeros((SCAN,), dtype=tl.int32)
+        past = past_rows(past, indices_ptr, indices_stride, begin, tl.where(is_first, end, begin), num_pool_rows)
     if not SPLIT:
         sink = tl.load(sink_ptr + heads.to(tl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
         out, lse = with_sink(acc, row_max, _total(sums), sink)
@@ -332,9 +349,9 @@ def sparse_decode_kernel(
         tl.store(partial_sum_ptr + partial, _total(sums), mask=heads < HEADS)
         tl.store(partial_acc_ptr + partial[:, None] * HEAD_DIM + dim_offsets, acc, mask=tile_mask)
     if flag_memory is not None:
-        # The other head blocks have the same list.
-        if tl.program_id(0) % head_blocks == 0:
-            look_at_list(
-                flag_memory, flag_counters, flag_call, PREFIX, wrong, indptr_ptr, indptr_stride, token, num_indices,
+        if tl.max(past, axis=0) > 0:
+            tl.debug_barrier()
+            report_list(
+                flag_memory, flag_counters, flag_call, PREFIX, indptr_ptr, indptr_stride, token, num_indices,
                 indices_ptr, indices_stride, begin, end, num_pool_rows,
             )  # fmt: skip

@@ -57,18 +57,10 @@ def _part(source, first, last, BLOCK_K: gl.constexpr):
 
 @no_type_check
 @gluon.jit
-def _past(past, source, first, last, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr):
-    """Fold into ``past``, by thread, whether an index of some tiles is past the rows."""
-    part_ptr, _, count = _part(source, first, last, BLOCK_K)
-    _, stride, _, _, num_rows = source
-    THREADS: gl.constexpr = past.shape[0]
-    for start in range(0, count, SCAN):
-        # Loads that do not wait for one another.
-        for step in gl.static_range(SCAN // THREADS):
-            place = start + step * THREADS + gl.arange(0, THREADS, layout=LAYOUT)
-            index = gl.load(part_ptr + place.to(gl.int64) * stride, mask=place < count, other=-1)
-            past = past | (index >= num_rows).to(gl.int32)
-    return past
+def _fold(past, part_ptr, stride, place, count, num_rows):
+    """Fold into ``past``, by thread, whether indices are past the rows."""
+    index = gl.load(part_ptr + place.to(gl.int64) * stride, mask=place < count, other=-1)
+    return past | (index >= num_rows).to(gl.int32)
 
 
 @no_type_check
@@ -78,8 +70,8 @@ def any_past(
 ):
     """Return, by thread, whether an index of a share is past the rows.
 
-    To be called behind the loop, where the caches have the indices. What the threads have found is for the end of the
-    program to put together, since that takes a barrier.
+    To be called behind the loop, where the caches have the indices, and before the results are stored, which hides what
+    it takes to load them. What the threads have found is for the end of the program to put together.
 
     Args:
         prefix: List of rows in the pool.
@@ -92,9 +84,20 @@ def any_past(
         num_warps: Warps of the program.
     """
     LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [num_warps], [0])
-    past = _past(gl.full([32 * num_warps], 0, gl.int32, LAYOUT), prefix, first, last, BLOCK_K, LAYOUT)
+    THREADS: gl.constexpr = 32 * num_warps
+    past = gl.full([THREADS], 0, gl.int32, LAYOUT)
+    prefix_ptr, _, count = _part(prefix, first, last, BLOCK_K)
+    extend_ptr, extend_count, most = prefix_ptr, count, count
     if EXTEND:
-        past = _past(past, extend, first - prefix_tiles, last - prefix_tiles, BLOCK_K, LAYOUT)
+        extend_ptr, _, extend_count = _part(extend, first - prefix_tiles, last - prefix_tiles, BLOCK_K)
+        most = gl.maximum(count, extend_count)
+    for start in range(0, most, SCAN):
+        # Loads that do not wait for one another.
+        for step in gl.static_range(SCAN // THREADS):
+            place = start + step * THREADS + gl.arange(0, THREADS, layout=LAYOUT)
+            past = _fold(past, prefix_ptr, prefix[1], place, count, prefix[4])
+            if EXTEND:
+                past = _fold(past, extend_ptr, extend[1], place, extend_count, extend[4])
     return past
 
 

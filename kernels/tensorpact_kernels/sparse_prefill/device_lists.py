@@ -66,43 +66,16 @@ def is_wrong(begin, end, num_indices):
 
 @no_type_check
 @triton.jit
-def look_at_list(
-    flag_memory,
-    flag_counters,
-    flag_call,
-    check,
-    wrong,
-    indptr_ptr,
-    indptr_stride,
-    token,
-    num_indices,
-    indices_ptr,
-    indices_stride,
-    begin,
-    end,
-    num_rows,
-):
-    """Report a token's list, if its offsets are wrong or an index of a part of it is past the rows.
+def past_rows(past, indices_ptr, indices_stride, begin, end, num_rows):
+    """Fold into ``past``, by place in a step, whether an index of a list is past the rows.
 
-    For the end of a program, where the indices are at hand: in front of its loop it would wait for them.
+    For the end of a program, where the caches have the indices, and before its results are stored, which hides what it
+    takes to load them.
     """
-    if wrong | any_past(indices_ptr, indices_stride, begin, end, num_rows):
-        tl.debug_barrier()
-        report_list(
-            flag_memory, flag_counters, flag_call, check, indptr_ptr, indptr_stride, token, num_indices, indices_ptr,
-            indices_stride, begin, end, num_rows,
-        )  # fmt: skip
-
-
-@no_type_check
-@triton.jit
-def any_past(indices_ptr, indices_stride, begin, end, num_rows):
-    """Return whether an index of a list is past the rows."""
     keys = tl.arange(0, SCAN)
-    past = tl.zeros((SCAN,), dtype=tl.int32)
     for position in range(begin, end, SCAN):
         past = past | (indices_at(indices_ptr, indices_stride, position + keys, end) >= num_rows).to(tl.int32)
-    return tl.max(past, axis=0) > 0
+    return past
 
 
 @no_type_check
