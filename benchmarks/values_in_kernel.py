@@ -265,11 +265,12 @@ def measured(case: Case, rounds: int) -> dict[str, Any]:
     }
 
 
-def on_gpu(rounds: int, wanted: str) -> dict[str, Any]:
-    """Every figure, and the shapes of a kernel benchmark that miss the target."""
+def on_gpu(rounds: int, wanted: str, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Every figure, and the shapes of a kernel benchmark that miss the target; kept after each of them."""
     if _decorator.disabled:
         raise SystemExit("contracts are off: there is nothing to measure")
     calls: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, case in CASES.items():
         if wanted not in name:
             continue
@@ -277,8 +278,9 @@ def on_gpu(rounds: int, wanted: str) -> dict[str, Any]:
         print(name, calls[name]["replay_us_off"], calls[name]["replay_share"], flush=True)
         gc.collect()
         torch.cuda.empty_cache()
-    missed = [n for n, x in calls.items() if not x["small"] and x["replay_share"]["median"] > TARGET_SHARE]
-    found = {"device": torch.cuda.get_device_name(), "target_share": TARGET_SHARE, "missed": missed, "calls": calls}
+        missed = [n for n, x in calls.items() if not x["small"] and x["replay_share"]["median"] > TARGET_SHARE]
+        found = {"device": torch.cuda.get_device_name(), "target_share": TARGET_SHARE, "missed": missed, "calls": calls}
+        keep(found | {"report": str(tensorpact.value_report())})
     return found | {"report": str(tensorpact.value_report())}
 
 
@@ -302,12 +304,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of the name of the calls to measure")
     parser.add_argument("--smoke", action="store_true", help="run once on the CPU; needs TRITON_INTERPRET=1")
     given = parser.parse_args()
-    found = smoke() if given.smoke else on_gpu(given.rounds, given.only)
-    found |= {"torch": torch.__version__, "triton": triton.__version__, "date": datetime.now(UTC).date().isoformat()}
-    text = json.dumps(found, indent=1)
-    print(text)
-    if given.out is not None:
-        given.out.write_text(text + "\n", encoding="utf-8")
+    versions = {"torch": torch.__version__, "triton": triton.__version__, "date": datetime.now(UTC).date().isoformat()}
+
+    def keep(found: dict[str, Any]) -> None:
+        if given.out is not None:
+            given.out.write_text(json.dumps(found | versions, indent=1) + "\n", encoding="utf-8")
+
+    found = smoke() if given.smoke else on_gpu(given.rounds, given.only, keep)
+    keep(found)
+    print(json.dumps(found | versions, indent=1))
 
 
 if __name__ == "__main__":

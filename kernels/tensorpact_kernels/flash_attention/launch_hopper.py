@@ -45,6 +45,8 @@ _SHARED_BYTES = 227 * 1024
 def hopper_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bool) -> TileConfig:
     """Choose the cut: tiles of 64 slots, as many in flight as two programs on a multiprocessor have room for.
 
+    One program on each multiprocessor is enough to read at the rate of the memory: keys are shared among no more.
+
     Args:
         rows: Query rows of one key head, tokens times its heads.
         head_dim: Columns of queries and keys; 0 where keys are not read.
@@ -62,8 +64,8 @@ def hopper_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bo
     for resident in (2, 1):
         stages = min(2 if wide else 4, (_SHARED_BYTES // resident - 2048 - fixed) // tile)
         if stages >= 2 or (resident == 1 and stages):
-            return TileConfig(block_m, 64, 4, stages, resident)
-    return TileConfig(block_m, 64, 4, 1, 1)
+            return TileConfig(block_m, 64, 4, stages)
+    return TileConfig(block_m, 64, 4, 1)
 
 
 def is_wide(rows: int, value_dim: int) -> bool:

@@ -24,28 +24,47 @@ LOWEST = gl.constexpr(-3.4028234663852886e38)
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
 
+# What stands for an index past the rows where it is told of: no padding is as low.
+PAST = gl.constexpr(-(1 << 62))
+
 COUNTS = ["num_pool_rows", "num_kv_rows", "num_prefix_indices", "num_extend_indices", "num_splits", "flag_call"]
 LISTS = ["prefix_indices_ptr", "prefix_indptr_ptr", "extend_indices_ptr", "extend_indptr_ptr", "sink_ptr", "lse_ptr"]
 
 
 @no_type_check
 @gluon.jit
-def _load_indices(source, step, keys, BLOCK_K: gl.constexpr):
+def _load_indices(source, step, keys, BLOCK_K: gl.constexpr, TOLD: gl.constexpr):
     indices_ptr, stride, begin, end, num_rows = source
     position = begin + step * BLOCK_K + keys
     index = gl.load(indices_ptr + position * stride, mask=position < end, other=-1)
-    return gl.where(index < num_rows, index, -1).to(gl.int64)
+    if TOLD:
+        index = gl.where(index < num_rows, index.to(gl.int64), PAST)
+    else:
+        index = gl.where(index < num_rows, index, -1).to(gl.int64)
+    return index
 
 
 @no_type_check
 @gluon.jit
-def indices_of(step, prefix_tiles, prefix, extend, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr):
-    """Return the row indices of one tile, -1 for every key that does not count."""
+def indices_of(
+    step, prefix_tiles, prefix, extend, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr, TOLD: gl.constexpr = False
+):
+    """Return the row indices of one tile, below zero for every key that does not count.
+
+    Args:
+        step: Which tile.
+        prefix_tiles: Tiles of the first list, which the second's come behind.
+        prefix: List of rows in the pool.
+        extend: List of new rows.
+        BLOCK_K: Keys of a tile.
+        LAYOUT: Layout of the keys.
+        TOLD: Whether an index past the rows becomes ``PAST``, by which it is told from padding.
+    """
     keys = gl.arange(0, BLOCK_K, layout=LAYOUT)
     if step < prefix_tiles:
-        index = _load_indices(prefix, step, keys, BLOCK_K)
+        index = _load_indices(prefix, step, keys, BLOCK_K, TOLD)
     else:
-        index = _load_indices(extend, step - prefix_tiles, keys, BLOCK_K)
+        index = _load_indices(extend, step - prefix_tiles, keys, BLOCK_K, TOLD)
     return index
 
 
@@ -183,6 +202,13 @@ def sparse_wide_kernel(
     gather(kv_tiles.index(0), first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
     index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
 
+    if flag_memory is not None:
+        # The other head blocks have the same lists, and the other splits the same offsets. Here, where the whole list
+        # comes to the cache for it, the loop gains more than the look costs.
+        behind = gl.where(first_head == 0, last, first)
+        past = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
+        past = past | (wrong_span & (first_head == 0) & (split == 0)).to(gl.int32)
+
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, ROW)
     sums = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
     empty_scores = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
@@ -212,12 +238,6 @@ def sparse_wide_kernel(
         pending = warpgroup_mma(weights_tile, tile, values, is_async=True)
         values = warpgroup_mma_wait(0, deps=(pending,))
     async_copy.wait_group(0)
-    if flag_memory is not None:
-        # The other head blocks have the same lists, and the other splits the same offsets. By now the caches have the
-        # indices; in front of the loop a program would wait for them, and keep what it has found.
-        behind = gl.where(first_head == 0, last, first)
-        past = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
-        past = past | (wrong_span & (first_head == 0) & (split == 0)).to(gl.int32)
 
     row_sum = gl.sum(sums, axis=1)
     heads = first_head + gl.arange(0, BLOCK_H, layout=ROW)

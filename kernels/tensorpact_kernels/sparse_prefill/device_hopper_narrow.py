@@ -21,11 +21,12 @@ from tensorpact_kernels.sparse_prefill.device_hopper import (
     COUNTS,
     LISTS,
     LOWEST,
+    PAST,
     gather,
     indices_of,
     with_sink,
 )
-from tensorpact_kernels.sparse_prefill.device_hopper_report import any_past, report_lists, share_of, tiles_of
+from tensorpact_kernels.sparse_prefill.device_hopper_report import report_lists, share_of, tiles_of
 from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, is_wrong, load_span
 
 
@@ -122,7 +123,10 @@ def sparse_narrow_kernel(
     index = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     gather(tile, first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
     index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
-    key = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY)
+    TOLD: gl.constexpr = flag_memory is not None
+    key = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY, TOLD)
+    if flag_memory is not None:
+        past = gl.full([BLOCK_K], 0, gl.int32, SCORE_KEY)
 
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, HEAD)
     sums = gl.full([BLOCK_K, BLOCK_H], 0.0, gl.float32, SCORES)
@@ -135,7 +139,9 @@ def sparse_narrow_kernel(
         barrier()
         pending = warpgroup_mma(tile, q_tile.permute((1, 0)), empty_scores, use_acc=False, is_async=True)
         valid = key >= 0
-        key = indices_of(step + 1, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY)
+        if flag_memory is not None:
+            past = past | (key == PAST).to(gl.int32)
+        key = indices_of(step + 1, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY, TOLD)
         scores = warpgroup_mma_wait(0, deps=(pending,))
         scores = gl.where(gl.expand_dims(valid, 1), scores, float("-inf"))
         new_max = gl.maximum(row_max, gl.max(scores, axis=0) * scale_log2)
@@ -154,12 +160,6 @@ def sparse_narrow_kernel(
         gather(tile, step + 1, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
         index = indices_of(step + 2, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
     async_copy.wait_group(0)
-    if flag_memory is not None:
-        # The other head blocks have the same lists, and the other splits the same offsets. By now the caches have the
-        # indices; in front of the loop a program would wait for them, and keep what it has found.
-        behind = gl.where(first_head == 0, last, first)
-        past = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
-        past = past | (wrong_span & (first_head == 0) & (split == 0)).to(gl.int32)
 
     row_sum = gl.sum(sums, axis=0)
     heads = first_head + gl.arange(0, BLOCK_H, layout=HEAD)
@@ -185,9 +185,9 @@ def sparse_narrow_kernel(
         rounded = gl.convert_layout(gl.permute(values, (1, 0)), COPY)
         gl.store(out_pointers, rounded, mask=gl.expand_dims(copy_heads < HEADS, 1))
     if flag_memory is not None:
-        # What was in shared memory is done with when it is written for this.
+        # What was in shared memory is done with when it is written for this. The other splits have the same offsets.
         barrier()
-        if gl.max(past, axis=0) > 0:
+        if (wrong_span & (first_head == 0) & (split == 0)) | (gl.max(past, axis=0) > 0):
             report_lists(
                 flag_memory, flag_counters, flag_call, token, split, num_splits,
                 (prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride,

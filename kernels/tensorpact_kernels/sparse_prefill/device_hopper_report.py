@@ -70,8 +70,8 @@ def any_past(
 ):
     """Return, by thread, whether an index of a share is past the rows.
 
-    To be called behind the loop, where the caches have the indices, and before the results are stored, which hides what
-    it takes to load them. What the threads have found is for the end of the program to put together.
+    To be called between the first copies that a program starts and its waiting for them. What the threads have found is
+    for the end of the program to put together, since that takes a barrier.
 
     Args:
         prefix: List of rows in the pool.
