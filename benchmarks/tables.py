@@ -288,7 +288,7 @@ def kvcache() -> str | None:
     line = (
         f"{report['card']}, torch {report['torch']}, triton {report['triton']}, {report['date'][:10]}. "
         f"In the same run: copy {found['copy_tb_s']:.2f} TB/s, "
-        f"matrix product {found['matmul_tflop_s']:.0f} TFLOP/s.\n\n"
+        f"matrix product {found['matmul_tflop_s']:.0f} TFLOP/s. {report.get('note', '')}\n\n"
     )
     return line + table([*head, "public Triton, best", "over public"], rows)
 
@@ -502,11 +502,17 @@ def values() -> str | None:
             f"`{name}`",
             f"{found['replay_us_off']['median']:.1f}",
             f"**{found['replay_us_async']['median']:.1f}**",
-            f"{found['host_us_off']['median']:.0f}",
-            f"{found['host_us_async']['median']:.0f} ± {found['host_us_async']['spread']:.0f}",
-            f"{found['host_us_launch']['median']:.0f}",
-            f"**{found['host_us_async']['median'] / found['host_us_launch']['median']:.2f}**",
-            f"{found['host_us_sync']['median']:.0f}",
+            *(
+                ["–"] * 5
+                if "host_note" in found
+                else [
+                    f"{found['host_us_off']['median']:.0f}",
+                    f"{found['host_us_async']['median']:.0f} ± {found['host_us_async']['spread']:.0f}",
+                    f"{found['host_us_launch']['median']:.0f}",
+                    f"**{found['host_us_async']['median'] / found['host_us_launch']['median']:.2f}**",
+                    f"{found['host_us_sync']['median']:.0f}",
+                ]
+            ),
         ]
         for name, found in report["entry_points"].items()
     ]
@@ -541,7 +547,7 @@ def values_in_kernel() -> str | None:
             f"**{found['replay_share']['median']:+.1%}**"
             if not found["small"]
             else f"{found['replay_share']['median']:+.1%}",
-            f"{found['host_us_in_kernel']['median']:.0f}",
+            "–" if "host_note" in found else f"{found['host_us_in_kernel']['median']:.0f}",
         ]
         for name, found in report["calls"].items()
     ]

@@ -208,6 +208,37 @@ def test_derived_dims_that_rules_read_are_kept() -> None:
     assert f(torch.zeros(4), 3) == "ran"
 
 
+def doubled(number: int) -> int:
+    """What a let asks for that no signature settles."""
+    return 2 * number + len(SWITCH) - 1
+
+
+def test_what_a_signature_does_not_settle_is_derived_anew() -> None:
+    made = Contract(
+        "f",
+        clauses=[
+            let(whole=lambda n, m: n * m, twice=lambda step: doubled(step)),
+            let(room=lambda whole, twice: whole - twice),
+            require(lambda room: room >= 0),
+        ],
+    )
+
+    @contract(made)
+    def f(x: Float[Tensor, "n m"], step: int) -> int:
+        return step
+
+    learn(f, torch.zeros(2, 3), 1)
+    remembered = memory_of(f).known
+    slow = {name: f.__globals__[name] for name in ("_Tensor", "_diagnose")}
+    forbid_slow_path(f)
+    assert [f(torch.zeros(2, 3), step) for step in (3, 1, 2)] == [3, 1, 2]
+    f.__globals__.update(slow)
+    with pytest.raises(tensorpact.ContractViolation):
+        f(torch.zeros(2, 3), 4)
+    assert f(torch.zeros(2, 3), 3) == 3
+    assert memory_of(f).known is remembered
+
+
 def test_a_smaller_limit_breaks_a_kept_dim() -> None:
     made = Contract("f", clauses=[let(half=lambda n: n // 2), require(lambda half, limit: half < limit)])
 

@@ -154,6 +154,13 @@ def test_hopper_decodes_report_what_they_mask(monkeypatch):
         assert ptx.rindex("wgmma.mma_async") < ptx.index("call.uni") < ptx.index("cas.b64")
 
 
+def test_keys_are_shared_among_one_program_a_multiprocessor_unless_copies_are_small():
+    wide = launch_hopper.hopper_config(4, 128, 128, value_queries=False)
+    small = launch_hopper.hopper_config(4, 128, 128, value_queries=False, box=16)
+    assert (wide.resident, small.resident, wide.num_stages) == (1, 2, small.num_stages)
+    assert (choose_splits(128, 128, 132 * wide.resident), choose_splits(128, 128, 132 * small.resident)) == (1, 2)
+
+
 def test_sides_of_a_window_that_hide_nothing_are_left_out():
     assert mask_of((99, 3), 0, 100, 4, causal=False) == Mask(-1, -1, 0)
     assert not mask_of((99, 3), 0, 100, 4, causal=False).hides

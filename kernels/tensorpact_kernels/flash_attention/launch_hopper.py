@@ -39,19 +39,22 @@ _PIECE = 8
 _PIECE_BYTES = 16
 _MIN_COLUMNS = 64
 _MIN_PAGE = 8
+_TILE = 64
 _SHARED_BYTES = 227 * 1024
 
 
-def hopper_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bool) -> TileConfig:
+def hopper_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bool, box: int = 64) -> TileConfig:
     """Choose the cut: tiles of 64 slots, as many in flight as two programs on a multiprocessor have room for.
 
-    One program on each multiprocessor is enough to read at the rate of the memory: keys are shared among no more.
+    One program on each multiprocessor is enough to read at the rate of the memory, so that keys are shared among no more;
+    copies of less than a tile need both.
 
     Args:
         rows: Query rows of one key head, tokens times its heads.
         head_dim: Columns of queries and keys; 0 where keys are not read.
         value_dim: Columns of values.
         value_queries: Whether queries meet values too.
+        box: Slots of one copy.
     """
     if is_wide(rows, value_dim):
         # Queries and two tiles of 512 columns fill a multiprocessor.
@@ -64,7 +67,7 @@ def hopper_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bo
     for resident in (2, 1):
         stages = min(2 if wide else 4, (_SHARED_BYTES // resident - 2048 - fixed) // tile)
         if stages >= 2 or (resident == 1 and stages):
-            return TileConfig(block_m, 64, 4, stages)
+            return TileConfig(block_m, 64, 4, stages, resident if box < _TILE else 1)
     return TileConfig(block_m, 64, 4, 1)
 
 
@@ -127,13 +130,14 @@ def attend(call: Call, config: TileConfig | None = None) -> None:
     head_dim = 0 if queries.q is None else queries.q.shape[-1]
     group = heads // key_heads
     rows = queries.longest * group
-    cut = config or hopper_config(rows, head_dim, value_dim, value_queries=queries.qv is not None)
+    box = keys.page if keys.page_table is not None else _TILE
+    cut = config or hopper_config(rows, head_dim, value_dim, value_queries=queries.qv is not None, box=box)
     tiles = math.ceil(rows / cut.block_m)
     blocks = queries.sequences * key_heads * tiles
     splits = shares(call, blocks, cut)
     partial = partials(call, splits)
     packed = queries.cu_seqlens is not None
-    box = min(keys.page, cut.block_n) if keys.page_table is not None else cut.block_n
+    box = min(box, cut.block_n) if keys.page_table is not None else cut.block_n
     v_desc = _described(keys.v, box)
     scale_in, scale_out = scales(call)
     cos, sin = (None, None) if call.rotary is None else (call.rotary.cos, call.rotary.sin)

@@ -12,6 +12,7 @@ import importlib
 import math
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -207,10 +208,10 @@ def repeats(plan: GuardPlan) -> list[tuple[int, Clause, Rule | None]] | None:
     out: list[tuple[int, Clause, Rule | None]] = []
     for index, clause, outer in plan.statements:
         if isinstance(clause, Let):
-            for name, rule in clause.rules:
-                if not _is_settled(rule, fixed, tensors):
-                    return None
-                fixed.add(name)
+            anew = tuple((name, rule) for name, rule in clause.rules if not _is_settled(rule, fixed, tensors))
+            fixed.update(name for name, rule in clause.rules if (name, rule) not in anew)
+            if anew:
+                out.append((index, replace(clause, rules=anew), outer))
             continue
         if isinstance(clause, Values):
             # What the numbers are shows anew in every call.

@@ -31,8 +31,14 @@ def write_statement(w: Writer, index: int, clause: Clause, outer: Rule | None) -
         for name, rule in clause.rules:
             unsure = sorted(reads_unsure(lambda_parameters(rule), plan.conditions))
             guard = " and ".join(f"{w.dim(n)} is not None" for n in unsure)
-            text = f"{w.dim(name)} = {rule_call(w, f'let_{name}', rule)}"
-            w.line(f"{text} if {guard} else None" if guard else text)
+            found = rule_call(w, f"let_{name}", rule)
+            found = f"{found} if {guard} else None" if guard else found
+            if w.stored:
+                # What a match of the signature does not prove is derived anew, in the midst of the tests.
+                w.live.add(name)
+                w.test(f"(({w.dim(name)} := {found}) is None or True)")
+            else:
+                w.line(f"{w.dim(name)} = {found}")
         return
     tests = _statement_tests(w, index, clause, outer is not None)
     if not tests:

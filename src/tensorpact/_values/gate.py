@@ -141,7 +141,8 @@ class Gate:
             if not is_at_hand(statement.row, statement.clause.reads):
                 elsewhere.append((step, statement))
                 continue
-            near += 1
+            # Numbers without a tensor are scalars, which a remembered signature is compared by.
+            near += any(isinstance(part, Tensor) for part in statement.row.parts())
             if looked_at(statement.row, statement.clause.reads) is not None:
                 return False
         mode = modes.current & modes.MODES
