@@ -5,6 +5,7 @@ Started by test_values_interpreter.py in a process of its own: Triton reads TRIT
 
 import contextlib
 import itertools
+import os
 import random
 import threading
 from unittest import mock
@@ -18,7 +19,7 @@ from torch import Tensor
 
 import tensorpact
 from tensorpact import Contract, ContractViolation, contract
-from tensorpact._values import counts, gate, judging, launching, mailbox, pending, rows, table
+from tensorpact._values import counts, gate, judging, launching, mailbox, pending, rows, synchronous, table
 from tensorpact._values.rows import (
     BOUND_STEPS,
     COLUMNS,
@@ -35,7 +36,7 @@ from tensorpact._values.rows import (
     STEPS,
     Row,
 )
-from tensorpact.clauses import at_least, at_most, distinct, less_than, nondecreasing, starts_at, values
+from tensorpact.clauses import at_least, at_most, distinct, less_than, let, nondecreasing, starts_at, values
 from tensorpact.testing._probe import call
 
 CASES = {}
@@ -545,6 +546,148 @@ def a_capture_is_left_alone():
         assert tensorpact.value_report().skipped == {"a graph is being captured": 1}
 
 
+def no_offsets():
+    assert look([Row(RANGE, ints(9, 9), 0, 5, mode=SPAN, active=ints())]) is None
+
+
+def a_default_device():
+    row = Row(RANGE, ints(9), 0, 5)
+    with torch.device("meta"):
+        assert look([row]).value == 9
+        assert rows.as_float(0x7F80, torch.zeros(2, dtype=torch.bfloat16, device="cpu")) == float("inf")
+        assert rows.as_tensor([1, 2]).tolist() == [1, 2]
+
+
+def a_launch_that_fails():
+    """It takes no place away from later ones, and its copy on the device is not relied on."""
+    with on_a_device(), mock.patch.object(mailbox, "SLOTS", 2):
+        with mock.patch.object(pending, "box_of", return_value=mailbox.Mailbox(CPU, 2)):
+            for _ in range(3):
+                fails = mock.patch.object(launching, "start", side_effect=RuntimeError("no memory"))
+                with fails, pytest.raises(RuntimeError, match="no memory"):
+                    gather(POOL, ints(0, 9, -1), OFFSETS)
+            assert not pending.box_of(CPU)._resident
+            for rows_of in range(3, 9):
+                gather(torch.zeros(rows_of, 2), ints(0, 1, -1), OFFSETS)
+        assert tensorpact.value_report().skipped == {}
+
+
+def a_late_launch_holds_up_no_other():
+    box = mailbox.Mailbox(CPU, 3)
+    made = [table.encode([Row(RANGE, ints(1), 0, upper)])[0] for upper in range(9)]
+    assert box.lay(made[0], 1, captured=False, again=False).stamp
+    for number, later in enumerate(made[1:], 2):
+        laid = box.lay(later, number, captured=False, again=False)
+        box.words[laid.stamp] = number
+    assert not box._has_run(box._resident[made[0].words])
+
+
+LIMIT = 5
+
+
+def rules_that_read_more_than_arguments(where):
+    limit, source = [5], (lambda N: limit[0]) if where == "closure" else (lambda N: LIMIT)
+    bound = "most" if where == "let" else source
+    derived = [let(most=lambda N: limit[0])] if where == "let" else []
+
+    @contract(Contract("bounded", clauses=[*derived, values("x", at_most(bound))]))
+    def bounded(x: Int[Tensor, " N"]):
+        return 1
+
+    with on_a_device():
+        for _ in range(9):
+            bounded(ints(1, 2))
+        tensorpact.synchronize()
+        limit[0] = 1
+        with mock.patch.dict(globals(), {"LIMIT": 1}):
+            bounded(ints(1, 2))
+        with pytest.raises(ContractViolation, match="expected at most"):
+            tensorpact.synchronize()
+
+
+def calls_that_are_left_out_do_not_keep_others():
+    with on_a_device(), mock.patch.object(pending, "_REMEMBERED", 4):
+        for _ in range(5):
+            for _ in range(4):
+                gather(POOL, ints(0, 1, -1), OFFSETS)
+            with mock.patch.object(mailbox.Mailbox, "lay", return_value=None):
+                for _ in range(4):
+                    gather(POOL, ints(0, 1, -1), OFFSETS)
+        assert len(pending._calls) <= 4
+
+
+def reasons_do_not_grow_with_shapes():
+    @contract(Contract("blocks", clauses=[values("x", at_most(5))]))
+    def blocks(x: Int[Tensor, "a b c"]):
+        return 1
+
+    with on_a_device():
+        for size in range(1, 5):
+            blocks(torch.zeros(2 + size, 7, 8, dtype=torch.int32)[:, :6:3, ::2])
+        assert list(tensorpact.value_report().skipped.values()) == [4]
+
+
+class Elsewhere(Tensor):
+    """A tensor that says it is on another device."""
+
+    device = property(lambda self: torch.device(PLACE))
+
+
+PLACE = "cpu:1"
+
+
+@contract(Contract("two", clauses=[values("x", at_most(5)), values("y", at_most(5))]))
+def two(x: Int[Tensor, " N"], y: Int[Tensor, " M"]):
+    return 1
+
+
+def several_devices():
+    spy = mock.Mock(side_effect=launching.start)
+    with on_a_device(), mock.patch.object(launching, "start", spy):
+        for _ in range(9):
+            two(ints(1), ints(2).as_subclass(Elsewhere))
+        tensorpact.synchronize()
+        assert {(given.args[0].device, given.args[4].count) for given in spy.call_args_list} == {
+            (CPU, 1),
+            (torch.device("cpu", 1), 1),
+        }
+        two(ints(1), ints(7).as_subclass(Elsewhere))
+        refused("y[0] is 7, expected at most 5")
+
+
+def a_device_without_a_kernel():
+    with on_a_device(), mock.patch.dict(globals(), {"PLACE": "xpu:0"}):
+        two(ints(1), ints(7).as_subclass(Elsewhere))
+        tensorpact.synchronize()
+        assert tensorpact.value_report().skipped == {"no kernel for numbers on xpu": 1}
+
+
+def more_streams_than_counters():
+    spy = mock.Mock(side_effect=rows.first_breaches)
+    with (
+        on_a_device("sync"),
+        mock.patch.object(mailbox, "STREAMS", 1),
+        mock.patch.object(synchronous, "_boxes", {}),
+        mock.patch.object(launching, "reaches", mock.Mock(return_value=True)),
+        mock.patch.object(launching, "stream_of", mock.Mock(side_effect=itertools.count())),
+        mock.patch.object(gate, "first_breaches", spy),
+    ):
+        for _ in range(3):
+            assert gather(POOL, ints(0, 7, -1), OFFSETS) == 1
+        assert (spy.call_count, tensorpact.value_report().sync) == (2, 3)
+        refused("indices[1] is 9, expected below P = 8", gather, POOL, ints(0, 9, -1), OFFSETS)
+
+
+def a_child_leaves_errors_to_its_parent():
+    with on_a_device():
+        gather(POOL, ints(0, 9, -1), OFFSETS)
+        child = os.fork()
+        if child == 0:
+            os._exit(int(pending.waiting() or pending.pending() > 0))
+        assert os.waitpid(child, 0)[1] == 0
+        refused("indices[1] is 9, expected below P = 8")
+
+
 for seed in range(2):
     case(one_by_one, seed=seed)
 for function in (
@@ -559,10 +702,22 @@ for function in (
     a_kernel_looks_in_the_call,
     more_than_a_table_holds,
     threads,
+    no_offsets,
+    a_default_device,
+    a_launch_that_fails,
+    a_late_launch_holds_up_no_other,
+    calls_that_are_left_out_do_not_keep_others,
+    reasons_do_not_grow_with_shapes,
+    several_devices,
+    a_device_without_a_kernel,
+    more_streams_than_counters,
+    a_child_leaves_errors_to_its_parent,
 ):
     case(function)
 for function in (a_captured_launch_tells_of_each_run, a_first_call_is_not_captured, the_stack_if_asked):
     case(function)
+for where in ("closure", "global", "let"):
+    case(rules_that_read_more_than_arguments, where=where)
 case(calls_in_flight_are_bounded)
 case(a_capture_is_left_alone)
 case(a_call_that_is_no_longer_remembered)

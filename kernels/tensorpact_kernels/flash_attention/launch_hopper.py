@@ -46,8 +46,8 @@ _SHARED_BYTES = 227 * 1024
 def hopper_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bool, box: int = 64) -> TileConfig:
     """Choose the cut: tiles of 64 slots, as many in flight as two programs on a multiprocessor have room for.
 
-    One program on each multiprocessor is enough to read at the rate of the memory, so that keys are shared among no more;
-    copies of less than a tile need both.
+    One program on each multiprocessor is enough to read at the rate of the memory, which shares keys among no more
+    unless copies are smaller than a tile.
 
     Args:
         rows: Query rows of one key head, tokens times its heads.

@@ -31,14 +31,14 @@ def write_statement(w: Writer, index: int, clause: Clause, outer: Rule | None) -
         for name, rule in clause.rules:
             unsure = sorted(reads_unsure(lambda_parameters(rule), plan.conditions))
             guard = " and ".join(f"{w.dim(n)} is not None" for n in unsure)
-            found = rule_call(w, f"let_{name}", rule)
-            found = f"{found} if {guard} else None" if guard else found
+            derived = rule_call(w, f"let_{name}", rule)
+            derived = f"{derived} if {guard} else None" if guard else derived
             if w.stored:
-                # What a match of the signature does not prove is derived anew, in the midst of the tests.
-                w.live.add(name)
-                w.test(f"(({w.dim(name)} := {found}) is None or True)")
+                w.fresh.add(name)
+                # A match is one expression; a tuple of one is true whatever is in it.
+                w.test(f"(({w.dim(name)} := {derived}),)")
             else:
-                w.line(f"{w.dim(name)} = {found}")
+                w.line(f"{w.dim(name)} = {derived}")
         return
     tests = _statement_tests(w, index, clause, outer is not None)
     if not tests:

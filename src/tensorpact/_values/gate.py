@@ -14,6 +14,7 @@ from . import counts, in_kernel, launching, modes, pending, synchronous
 from .clauses import Values
 from .judging import is_capturing, looked_at, scope_of
 from .rows import first_breaches
+from .settled import is_settled
 from .statements import Run, Scope, Statement, has_data, is_at_hand, lower, runner
 from .table import Table, Unsuitable, encode
 
@@ -31,7 +32,7 @@ class Ready:
 
     Attributes:
         known: The remembered signature.
-        scalars: Arguments that are no tensors.
+        scalars: Arguments that are no tensors, and what the clauses read of dims and lets.
         table: The checks, without their tensors.
         places: For each tensor of the table the argument that it is.
         twice: Arguments that were one tensor and have to be again: two for each such pair.
@@ -65,7 +66,11 @@ class Gate:
         read = dict.fromkeys(n for _, clause, conditions in self.clauses for n in _reads(clause, conditions))
         self.names = (*parameters, *(n for n in read if n not in terms.parameters))
         self._count = len(parameters)
-        self._scalars = _picker([i for i, n in enumerate(parameters) if terms.parameters[n].tensor is None])
+        scalars = [i for i, n in enumerate(parameters) if terms.parameters[n].tensor is None]
+        # Lets may depend on more than the arguments, and are worked out anew for every call.
+        self._scalars = _picker([*scalars, *range(len(parameters), len(self.names))])
+        rules = (rule for _, clause, conditions in self.clauses for rule in (*clause.rules(), *conditions))
+        self._is_settled = all(map(is_settled, rules))
         self._ready: Ready | None = None
         self._source = in_kernel.Source(self.clauses, terms)
         self._facts: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
@@ -146,14 +151,14 @@ class Gate:
             if looked_at(statement.row, statement.clause.reads) is not None:
                 return False
         mode = modes.current & modes.MODES
-        if mode == modes.OFF and known is not None and not near:
+        if mode == modes.OFF and known is not None and not near and self._is_settled:
             scalars = self._scalars(given)
             self._far = (known, scalars) if all(map(_is_plain, scalars)) else None
         if not elsewhere or mode == modes.OFF:
             return True
         if mode == modes.SYNC:
             return _holds_now([s for _, s in elsewhere])
-        self._start(elsewhere, scope, None if near else known, given)
+        self._start(elsewhere, scope, known if self._is_settled and not near else None, given)
         return True
 
     def _start(
@@ -162,26 +167,42 @@ class Gate:
         if not found:
             return
         found = [(step, s) for step, s in found if has_data(s.row)]
-        device = next((t.device for _, s in found for t in s.row.parts() if isinstance(t, Tensor)), None)
-        if device is None:
+        if not found:
             counts.skip("no numbers to read")
             return
         if launching.kernel() is None:
             counts.skip("Triton is not installed")
             return
-        fit: list[tuple[Step, Statement]] = []
+        # A kernel reads the memory of its own device alone.
+        groups: dict[torch.device, list[tuple[Step, Statement]]] = {}
         for step, statement in found:
             try:
-                encode([statement.row])
-                fit.append((step, statement))
+                (table,) = encode([statement.row])
             except Unsuitable as reason:
                 counts.skip(str(reason))
+                continue
+            device = table.tensors[0].device
+            # Numbers in host memory are read in the call, so a CPU is one that a test has put in a device's place.
+            if device.type not in ("cuda", "cpu"):
+                counts.skip(f"no kernel for numbers on {device.type}")
+                continue
+            groups.setdefault(device, []).append((step, statement))
+        for device, fit in groups.items():
+            self._start_on(device, fit, scope, known if len(groups) == 1 else None, given)
+
+    def _start_on(
+        self,
+        device: torch.device,
+        fit: "list[tuple[Step, Statement]]",
+        scope: Scope,
+        known: Any,
+        given: tuple[Any, ...],
+    ) -> None:
+        """Start the kernel on what it can look at on one device."""
         with launching.current(device):
             capturing = is_capturing()
         if capturing and not pending.is_known(device):
             counts.skip("the first check of a device cannot be captured")
-            return
-        if not fit:
             return
         facts = pending.facts_of({n: scope[n] for n in self.terms.parameters})
         looked = tuple(pending.looked_at(step, s) for step, s in fit)
@@ -231,7 +252,7 @@ def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...
 
 
 def _is_plain(scalar: Any) -> bool:
-    if type(scalar) is tuple:
+    if type(scalar) in (tuple, torch.Size):
         return all(type(item) in _PLAIN for item in cast("tuple[Any, ...]", scalar))
     return type(scalar) in _PLAIN
 

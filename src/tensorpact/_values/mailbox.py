@@ -88,7 +88,7 @@ class Mailbox:
         # What is made under inference mode could not be written to outside of it.
         with torch.inference_mode(False):
             #: The block as a tensor, which a launch takes.
-            self.memory: Tensor = torch.zeros(size, dtype=torch.int64, pin_memory=device.type != "cpu")
+            self.memory: Tensor = torch.zeros(size, dtype=torch.int64, device="cpu", pin_memory=device.type != "cpu")
             #: Tickets given, records dropped, and records read as far as the device knows; what kernels have told of
             #: themselves; then for each stream and each captured launch what was found, programs done, and runs.
             words = _COUNTERS + 4 * (STREAMS + CAPTURED)
@@ -151,17 +151,40 @@ class Mailbox:
                 self._captured_words += length
                 self._write(place, table.words)
                 return Laid(self.address + 8 * place, 0)
-            slot = self._slot
-            stamp = HEAD + RING * RECORD + slot * _SLOT
-            if self._calls[slot] != self.words[stamp]:
-                # The kernel of the call that stands here has not run yet.
+            slot = self._free_slot()
+            if slot is None:
                 return None
-            self._slot = (slot + 1) % self._slots
+            stamp = HEAD + RING * RECORD + slot * _SLOT
             self._calls[slot], self.words[stamp] = call, 0
             self._write(stamp + HEADER, table.words)
             if table.words not in self._resident:
                 self._copy(table.words, stamp + HEADER, slot, call, again)
             return Laid(self.address + 8 * (stamp + HEADER), stamp)
+
+    def take_back(self, table: Table, laid: Laid) -> None:
+        """Undo that a table was laid, for a launch that has failed.
+
+        Args:
+            table: The checks.
+            laid: What was handed out for them.
+        """
+        if not laid.stamp:
+            return
+        with self._lock:
+            slot = (laid.stamp - HEAD - RING * RECORD) // _SLOT
+            resident = self._resident.get(table.words)
+            if resident is not None and (resident.slot, resident.call) == (slot, self._calls[slot]):
+                # Nothing says when the copy is there.
+                del self._resident[table.words]
+            self.words[laid.stamp] = self._calls[slot]
+
+    def _free_slot(self) -> int | None:
+        """The next slot whose kernel has run; one that is late holds up no other."""
+        for _ in range(self._slots):
+            slot, self._slot = self._slot, (self._slot + 1) % self._slots
+            if self._calls[slot] == self.words[HEAD + RING * RECORD + slot * _SLOT]:
+                return slot
+        return None
 
     def _copy(self, words: bytes, place: int, slot: int, call: int, again: bool) -> None:
         """Copy a table to the device in front of its kernel, on the same stream: once that has run, it is there."""

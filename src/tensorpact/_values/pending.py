@@ -1,6 +1,7 @@
 """Asynchronous checks from the start of the kernel to the error: calls in flight, and violations not raised yet."""
 
 import itertools
+import os
 import sys
 import threading
 import traceback
@@ -142,14 +143,20 @@ def launch(
     stream, call = launching.stream_of(box.device), next(_numbers)
     counter = box.captured_counter() if checked.captured else box.counter(stream)
     if counter is None:
+        _remember(call, None)
         counts.skip("no room for captured checks" if checked.captured else "too many streams")
         return
     laid = box.lay(table, call, captured=checked.captured, again=again)
     if laid is None:
+        _remember(call, None)
         counts.skip("no room for captured checks" if checked.captured else "too many calls in flight")
         return
     _remember(call, checked)
-    start(box, laid, counter, call, table, addresses, stream)
+    try:
+        start(box, laid, counter, call, table, addresses, stream)
+    except BaseException:
+        box.take_back(table, laid)
+        raise
     counts.did("launched")
 
 
@@ -168,11 +175,10 @@ def register(checked: Checked) -> int | None:
     return call
 
 
-def _remember(call: int, checked: Checked) -> None:
-    if checked.captured:
-        _captured[call] = checked
-        return
-    _calls[call] = checked
+def _remember(call: int, checked: Checked | None) -> None:
+    """Keep what a late error tells of a call, if it is looked at; each number that is given drops an old one."""
+    if checked is not None:
+        (_captured if checked.captured else _calls)[call] = checked
     _calls.pop(call - _REMEMBERED, None)
 
 
@@ -310,6 +316,25 @@ def _annotate(error: "ContractViolation", record: Record, checked: Checked) -> N
     elif not checked.captured and not checked.in_kernel:
         lines.append('tensorpact.value_checks("async", stacks=True) keeps its stack, "sync" raises in the call itself')
     error.add_note("\n".join(lines))
+
+
+#: Mailboxes of the process that this one was forked from: its memory, which is read and freed by nobody here.
+_inherited: list[tuple[Mailbox, ...]] = []
+
+
+def _in_a_child() -> None:
+    """Leave to the parent what it has not raised yet."""
+    global _box_list, _lock
+    _inherited.append(_box_list)
+    # Another thread may have held it.
+    _lock = threading.RLock()
+    _boxes.clear()
+    _box_list = ()
+    _queue.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_a_child)
 
 
 def forget() -> None:

@@ -189,7 +189,7 @@ def as_float(bits: int, numbers: Numbers) -> float:
     width = {1: torch.int8, 2: torch.int16, 4: torch.int32}.get(numbers.element_size(), torch.int64)
     shift = 8 * width.itemsize
     signed = bits - (1 << shift) if bits >= 1 << (shift - 1) else bits
-    return float(torch.tensor([signed], dtype=width).view(numbers.dtype).to(torch.float64))
+    return float(torch.tensor([signed], dtype=width, device="cpu").view(numbers.dtype).to(torch.float64))
 
 
 def reduced(row: Row) -> Tensor:
@@ -242,7 +242,7 @@ def as_tensor(numbers: Numbers) -> Tensor:
     """Numbers as a tensor; what no 64 bits hold becomes the largest or smallest that they do."""
     if isinstance(numbers, Tensor):
         return numbers
-    return torch.tensor([held(n) for n in numbers], dtype=torch.int64)
+    return torch.tensor([held(n) for n in numbers], dtype=torch.int64, device="cpu")
 
 
 def _bits(flat: Tensor) -> Tensor:

@@ -37,18 +37,27 @@ def holds(device: torch.device, rows: Sequence[Row]) -> tuple[bool, list[Row]]:
         except Unsuitable:
             rest.append(row)
     with _lock, launching.current(device):
-        return not fit or all(_look(device, table) for table in encode(fit)), rest
+        box = _boxes.get(device)
+        if box is None:
+            box = _boxes[device] = Mailbox(device, _SLOTS, captured_words=0)
+        stream = launching.stream_of(device)
+        counter = box.counter(stream)
+        if counter is None:
+            # More streams than there are counters for.
+            return True, list(rows)
+        return not fit or all(_look(box, table, stream, counter) for table in encode(fit)), rest
 
 
-def _look(device: torch.device, table: Table) -> bool:
+def _look(box: Mailbox, table: Table, stream: int, counter: int) -> bool:
     """Whether the checks of one table hold."""
-    box = _boxes.get(device)
-    if box is None:
-        box = _boxes[device] = Mailbox(device, _SLOTS, captured_words=0)
-    stream, call = launching.stream_of(device), next(_numbers)
-    laid, counter = box.lay(table, call, captured=False, again=True), box.counter(stream)
-    if laid is None or counter is None:
+    call = next(_numbers)
+    laid = box.lay(table, call, captured=False, again=True)
+    if laid is None:
         raise RuntimeError("the device has not run a check of values that was waited for")
-    launching.start(box, laid, counter, call, table, [tensor.data_ptr() for tensor in table.tensors], stream)
-    launching.wait(device)
+    try:
+        launching.start(box, laid, counter, call, table, [tensor.data_ptr() for tensor in table.tensors], stream)
+        launching.wait(box.device)
+    except BaseException:
+        box.take_back(table, laid)
+        raise
     return box.read() is None

@@ -155,14 +155,16 @@ def _encoded(row: Row, tensors: list[Tensor]) -> list[int]:
     if row.mode == COLUMNS and not isinstance(row.active, Tensor) and row.active is not None and len(row.active) == 1:
         words[25], words[26] = row.mode, factor(row.per, numbers.shape[-1])
         words[13] = held(words[13] + held(row.active[0]))
+    elif row.mode == SPAN and row.active is not None and not len(row.active):
+        # No offsets, no entry that counts; and nothing at the address of an empty tensor.
+        words[3] = words[31]
     elif row.mode != ALL and row.active is not None:
         active = _reference(words, tensors, _ACTIVE, row.active, numbers)
         words[25] = row.mode
         words[26] = factor(row.per, numbers.shape[-1]) if row.mode == COLUMNS else 0
         if row.mode == SPAN:
             # The kernel reads the first offset and the one behind a whole step.
-            words[24] = active.stride(0) * (active.numel() - 1) if active.numel() else 0
-            words[3] = words[3] if active.numel() else words[31]
+            words[24] = active.stride(0) * (active.numel() - 1)
     if row.padding == "negative" or (isinstance(row.padding, int) and held_exactly(row.padding)):
         words[27] = _PADDING_NEGATIVE if row.padding == "negative" else _PADDING_EXACT
         words[28] = row.padding if isinstance(row.padding, int) else 0
@@ -203,7 +205,8 @@ def _axes(tensor: Tensor, keep_first: bool) -> tuple[int, int, int]:
         else:
             axes.append((size, stride))
     if len(axes) > 2:
-        raise Unsuitable(f"a tensor of shape {list(tensor.shape)} with strides {list(tensor.stride())}")
+        # Reasons are counted by their text, which says nothing that changes from call to call.
+        raise Unsuitable("a tensor that takes more than two strides to walk through")
     if len(axes) == 2:
         return axes[1][0], axes[0][1], axes[1][1]
     return 0, axes[0][1] if axes else 1, 0
