@@ -13,7 +13,7 @@ from typing import no_type_check
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from tensorpact._values.device_flag import tell
+from tensorpact.reporting.device import tell
 from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, load_span, report_span
 
 # Places of the checks that a launch names, as the portable kernels have them.
