@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, copy_to_shared
-from tensorpact_kernels.sparse_prefill.device_hopper_report import any_past, report_lists, share_of, tiles_of
+from tensorpact_kernels.sparse_prefill.device_hopper_report import past_by_thread, report_lists, share_of, tiles_of
 from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, is_wrong, load_span
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
@@ -216,7 +216,7 @@ def sparse_wide_kernel(
         # The other head blocks have the same lists, and the other splits the same offsets. By now the caches have the
         # indices; in front of the loop a program would wait for them, and keep what it has found.
         behind = gl.where(first_head == 0, last, first)
-        past = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
+        past = past_by_thread(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
         past = past | (wrong_span & (first_head == 0) & (split == 0)).to(gl.int32)
 
     row_sum = gl.sum(sums, axis=1)
