@@ -74,7 +74,7 @@ _HOMES = {
 }
 #: Names of a package that loads their modules itself.
 _LATE = ("apply", "install_import_hook", "torch_op")
-_MODULES = ("clauses", "constraints", "dtypes", "integrations", "testing")
+_MODULES = ("clauses", "constraints", "dtypes", "integrations", "reporting", "testing")
 
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for one of these

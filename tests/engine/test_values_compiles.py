@@ -4,11 +4,12 @@ import pytest
 
 triton = pytest.importorskip("triton")
 
-from triton.backends.compiler import GPUTarget  # noqa: E402  triton may be missing
+import torch  # noqa: E402  triton may be missing
+from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from tensorpact._values import device, device_flag  # noqa: E402
-from tensorpact._values.mailbox import HEAD, NONE, RECORD, RING, TOLD  # noqa: E402
+from tensorpact._values import device, table  # noqa: E402
+from tensorpact._values.mailbox import HEAD, NONE, RECORD, RING  # noqa: E402
 from tensorpact._values.rows import (  # noqa: E402
     BOUND_STEPS,
     COLUMNS,
@@ -43,8 +44,9 @@ def test_host_and_device_agree_on_numbers():
     kinds = {"ORDER": ORDER, "MULTIPLE": MULTIPLE, "DISTINCT": DISTINCT, "FINITE": FINITE, "SAME_EMPTY": SAME_EMPTY}
     kinds |= {"STEPS": STEPS, "BOUND_STEPS": BOUND_STEPS, "PLUS_STEPS": PLUS_STEPS, "LENGTH_STEPS": LENGTH_STEPS}
     layout = {"SPAN": SPAN, "COLUMNS": COLUMNS, "LIVE": LIVE, "WORDS": WORDS, "RECORD": RECORD}
-    for name, value in {**kinds, **layout, "MAIL": HEAD, "NONE": NONE}.items():
+    marks = {"BELOW": table._BELOW, "ABOVE": table._ABOVE, "PAIRS": table._PAIRS}
+    marks |= {"NEGATIVE": table._PADDING_NEGATIVE, "EXACT": table._PADDING_EXACT}
+    marks |= {"UNSIGNED": table._WIDTHS[torch.uint8]}
+    for name, value in {**kinds, **layout, **marks, "MAIL": HEAD, "NONE": NONE}.items():
         assert getattr(device, name).value == value, name
-    assert device_flag.RING.value == RING
     assert device.INTEGERS[-MOST_TENSORS:] == [f"t{i}" for i in range(MOST_TENSORS)]
-    assert (device_flag.FIRST.value, 2 * device_flag.HALF.value) == (3, TOLD)

@@ -13,9 +13,9 @@ from torch import Tensor
 import tensorpact
 from tensorpact import Contract, ContractViolation, DocumentedError, contract
 from tensorpact._values import counts, in_kernel, mailbox, modes, pending
-from tensorpact._values.in_kernel import NO_FLAG, Told, kernel_flag
 from tensorpact._values.mailbox import HEAD
 from tensorpact.clauses import at_least, at_most, less_than, let, values
+from tensorpact.reporting import NO_FLAG, Told, kernel_flag
 
 ROW = DocumentedError("no-such-row", IndexError, "{name}[{position}] is {value}, the pool has {P} rows")
 CHECKS = (Told("indices", "less_than"), Told("indptr", "at_most"), Told("indices", "distinct"))

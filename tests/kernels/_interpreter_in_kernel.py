@@ -18,6 +18,7 @@ from tensorpact import Contract, ContractViolation, contract
 from tensorpact._values import counts, in_kernel, pending
 from tensorpact._values.mailbox import RING
 from tensorpact.clauses import at_least, at_most, less_than, let, upto, values, within
+from tensorpact.reporting import kernel_flag
 from tensorpact_contracts import packed_attention, replayssm, sparse_prefill
 from tensorpact_kernels import (
     fused_infer_attention_varlen,
@@ -118,7 +119,7 @@ def a_captured_call_tells_again_when_it_was_read():
         scenario = MAKE["state"]("cpu")
         offered("state", scenario, scenario.arguments)
         scenario.arguments["ssm_state_indices"][2] = 13
-        flag = in_kernel.kernel_flag(scenario.arguments["mixed_qkv"], launch.CHECKS)
+        flag = kernel_flag(scenario.arguments["mixed_qkv"], launch.CHECKS)
     assert flag[2] < 0
     with mock.patch.object(launch, "kernel_flag", return_value=flag):
         for _ in range(2):
@@ -134,7 +135,7 @@ def a_full_mailbox_counts_what_it_drops():
     flags = []
     for _ in range(3):
         offered("state", scenario, scenario.arguments)
-        flags.append(in_kernel.kernel_flag(scenario.arguments["mixed_qkv"], launch.CHECKS))
+        flags.append(kernel_flag(scenario.arguments["mixed_qkv"], launch.CHECKS))
     scenario.arguments["ssm_state_indices"][2] = 13
     # As if all places but one were taken.
     flags[0][1][0] = RING - 1

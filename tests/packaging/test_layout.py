@@ -1,6 +1,7 @@
 """Where things live and who may import whom: engine, then contracts, then kernels."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,17 @@ def test_imports_go_one_way(folder: Path, banned: set[str]):
         for path in files
         for line, name in imported(path.read_text(encoding="utf-8"))
         if name in banned
+    ]
+    assert wrong == []
+
+
+def test_kernels_need_nothing_private_of_the_engine():
+    """What a kernel of the project uses, a kernel of somebody else can use."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted(KERNELS.rglob("*.py"))
+        for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.match(r"\s*(from|import) tensorpact(\.\w+)*(\._| import _)", text)
     ]
     assert wrong == []
 

@@ -95,6 +95,15 @@ SURFACE = {
         "overlay",
         "torch_op",
     ],
+    "tensorpact.reporting": [
+        "Flag",
+        "NO_FLAG",
+        "Told",
+        "kernel_flag",
+    ],
+    "tensorpact.reporting.device": [
+        "tell",
+    ],
     "tensorpact.testing": [
         "Arguments",
         "CannotDrawError",
@@ -153,7 +162,7 @@ def test_public_objects_are_documented(name: str):
 def test_no_other_module_of_the_engine_is_public():
     names = {path.stem for path in Path(importlib.import_module("tensorpact").__path__[0]).iterdir()}
     public = {name for name in names if name[0] not in "_." and name not in {"py", "README"}}
-    assert public <= {"clauses", "cli", "constraints", "dtypes", "integrations", "testing"}
+    assert public <= {"clauses", "cli", "constraints", "dtypes", "integrations", "reporting", "testing"}
     inside = {path.stem for path in Path(importlib.import_module("tensorpact.integrations").__path__[0]).iterdir()}
     # The plugin's functions are pytest's to call.
     assert {name for name in inside if name[0] not in "_."} == {"pytest_plugin"}

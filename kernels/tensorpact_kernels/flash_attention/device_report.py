@@ -9,7 +9,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from tensorpact._values.device_flag import tell
+from tensorpact.reporting.device import tell
 
 # Places of the checks that a launch names: pages, rows, then lengths: too small, too large, too large with new tokens.
 PAGES = tl.constexpr(0)

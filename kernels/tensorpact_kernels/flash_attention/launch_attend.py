@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from tensorpact._values.in_kernel import Told, kernel_flag
+from tensorpact.reporting import Told, kernel_flag
 from tensorpact_kernels._launching import multiprocessors, padded
 from tensorpact_kernels.flash_attention.call import Call, Keys, Rotary
 from tensorpact_kernels.flash_attention.plan import MAX_SPLITS, TileConfig, choose_splits, merge_columns, tile_config

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensorpact._values.in_kernel import kernel_flag
+from tensorpact.reporting import kernel_flag
 from tensorpact_kernels._launching import padded, runs_on_hopper
 from tensorpact_kernels.flash_attention.call import Call
 from tensorpact_kernels.flash_attention.launch_attend import (

@@ -9,7 +9,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from tensorpact._values.device_flag import tell
+from tensorpact.reporting.device import tell
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 LN_2 = tl.constexpr(0.6931471805599453)

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tensorpact._values.in_kernel import Told, kernel_flag
+from tensorpact.reporting import Told, kernel_flag
 from tensorpact_kernels._launching import on_device, padded
 
 LOG2_E = 1.4426950408889634

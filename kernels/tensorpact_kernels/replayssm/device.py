@@ -9,7 +9,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from tensorpact._values.device_flag import tell
+from tensorpact.reporting.device import tell
 
 SOFTPLUS_IS_LINEAR = tl.constexpr(20.0)
 NORM_EPSILON = tl.constexpr(1e-6)

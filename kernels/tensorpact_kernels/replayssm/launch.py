@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensorpact._values.in_kernel import NO_FLAG, Flag, Told, kernel_flag
+from tensorpact.reporting import NO_FLAG, Flag, Told, kernel_flag
 from tensorpact_kernels._launching import Launches, multiprocessors, on_device, padded, runs_on_hopper
 
 _STAGED_MODULE = "tensorpact_kernels.replayssm.device_staged"

@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, copy_to_shared
-from tensorpact_kernels.sparse_prefill.device_hopper_report import any_past, report_lists, share_of, tiles_of
+from tensorpact_kernels.sparse_prefill.device_hopper_report import past_by_thread, report_lists, share_of, tiles_of
 from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, is_wrong, load_span
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
@@ -206,7 +206,7 @@ def sparse_wide_kernel(
         # The other head blocks have the same lists, and the other splits the same offsets. Here, where the whole list
         # comes to the cache for it, the loop gains more than the look costs.
         behind = gl.where(first_head == 0, last, first)
-        past = any_past(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
+        past = past_by_thread(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
         past = past | (wrong_span & (first_head == 0) & (split == 0)).to(gl.int32)
 
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, ROW)

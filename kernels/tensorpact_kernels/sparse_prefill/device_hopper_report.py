@@ -1,4 +1,4 @@
-"""What the Hopper kernels report: the offsets and indices of a share, looked at while its first rows are on their way.
+"""What the Hopper kernels report: the offsets and indices of a share, the latter looked at behind the loop.
 
 A number that is wrong is told by the last thing a program does. In front of the loop the atomics of ``tell`` would have
 the assembler keep the loop's descriptors of shared memory in registers, where there is no room for them.
@@ -13,14 +13,10 @@ from typing import no_type_check
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from tensorpact._values.device_flag import tell
-from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, load_span, report_span
+from tensorpact.reporting.device import tell
+from tensorpact_kernels.sparse_prefill.device_lists import EXTEND as EXTEND_LIST
+from tensorpact_kernels.sparse_prefill.device_lists import INDEX, PREFIX, clamp_span, load_span, report_span
 
-# Places of the checks that a launch names, as the portable kernels have them.
-PREFIX = gl.constexpr(0)
-PREFIX_INDEX = gl.constexpr(3)
-EXTEND_LIST = gl.constexpr(4)
-EXTEND_INDEX = gl.constexpr(7)
 #: Indices that a program looks at in one step.
 SCAN = gl.constexpr(1024)
 
@@ -35,7 +31,7 @@ def tiles_of(begin, end, BLOCK_K: gl.constexpr):
 @no_type_check
 @gluon.jit
 def share_of(split, num_splits, tiles, SPLIT: gl.constexpr):
-    """Return the first and the last-but-one tile of a split."""
+    """Return the first tile of a split, and the one behind its last."""
     first = tiles * 0
     last = tiles
     if SPLIT:
@@ -65,7 +61,7 @@ def _fold(past, part_ptr, stride, place, count, num_rows):
 
 @no_type_check
 @gluon.jit
-def any_past(
+def past_by_thread(
     prefix, extend, first, last, prefix_tiles, EXTEND: gl.constexpr, BLOCK_K: gl.constexpr, num_warps: gl.constexpr
 ):
     """Return, by thread, whether an index of a share is past the rows.
@@ -180,7 +176,9 @@ def report_lists(
         tiles += tiles_of(begin, end, BLOCK_K)
         extend_source = (indices_ptr, indices_stride, begin, end, num_rows)
     first, last = share_of(split, num_splits, tiles, SPLIT)
-    _report_index(flag_memory, flag_counters, flag_call, PREFIX_INDEX, prefix_source, first, last, BLOCK_K, LAYOUT)
+    _report_index(flag_memory, flag_counters, flag_call, PREFIX + INDEX, prefix_source, first, last, BLOCK_K, LAYOUT)
     if EXTEND:
         first, last = first - prefix_tiles, last - prefix_tiles
-        _report_index(flag_memory, flag_counters, flag_call, EXTEND_INDEX, extend_source, first, last, BLOCK_K, LAYOUT)
+        _report_index(
+            flag_memory, flag_counters, flag_call, EXTEND_LIST + INDEX, extend_source, first, last, BLOCK_K, LAYOUT
+        )

@@ -9,7 +9,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from tensorpact._values.device_flag import tell
+from tensorpact.reporting.device import tell
 
 # Places of the checks that a launch names: of a list three for its offsets, then one for its indices.
 PREFIX = tl.constexpr(0)

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tensorpact._values.in_kernel import Told, kernel_flag
+from tensorpact.reporting import Told, kernel_flag
 from tensorpact_kernels._launching import multiprocessors, on_device, padded
 from tensorpact_kernels.sparse_prefill import launch_hopper
 from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, partials

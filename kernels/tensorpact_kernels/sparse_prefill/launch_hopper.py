@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tensorpact._values.in_kernel import NO_FLAG, Flag
+from tensorpact.reporting import NO_FLAG, Flag
 from tensorpact_kernels._launching import multiprocessors, runs_on_hopper
 from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, partials
 

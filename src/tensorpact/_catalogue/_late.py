@@ -33,8 +33,10 @@ def late_note(text: str) -> str:
 {found[0]}
 ```
 
-{how} Another call, `tensorpact.poll()` or `tensorpact.synchronize()` raised the error, so the traceback is not that of
-the call; the message above the note says what was wrong. Calls are counted in the process, from 1 on.
+{how}
+
+Another call, `tensorpact.poll()` or `tensorpact.synchronize()` raised the error, so the traceback is not that of the
+call; the message above the note says what was wrong. Calls are counted in the process, from 1 on.
 
 - `tensorpact.value_checks("async", stacks=True)` keeps the stack of each call for the note.
 - `tensorpact.value_checks("sync")` raises in the call itself, and waits for the device.

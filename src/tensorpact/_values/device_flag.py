@@ -1,4 +1,4 @@
-"""Device function by which a kernel reports a number that it masks; ``in_kernel.kernel_flag`` says what it is given."""
+"""Device function by which a kernel reports a number that it masks; ``kernel_flag`` says what it is given."""
 
 # Triton has no stubs, and pyright sees the parameters of a device function as untyped.
 # pyright: reportMissingTypeStubs=false, reportMissingParameterType=false, reportUnknownParameterType=false
@@ -22,16 +22,16 @@ HALF = tl.constexpr(512)
 def tell(memory, counters, call, check, place, value, limit):
     """Write a number that breaks a check into the mailbox, unless its call has told of one already.
 
-    A captured call tells again when the host has read what it told before. Everything is a scalar.
+    A captured call tells again when the host has read what it told before.
 
     Args:
-        memory: The mailbox.
-        counters: Its counters.
-        call: Number of the call, below zero in a graph.
-        check: Place of the check among those that the launch named.
-        place: Place of the number in its tensor, counted along all axes.
-        value: The number.
-        limit: The largest or smallest one that would have been right.
+        memory (pointer): The mailbox.
+        counters (pointer): Its counters.
+        call (scalar): Number of the call, below zero in a graph.
+        check (scalar): Place of the check among those that the launch named.
+        place (scalar): Place of the number in its tensor, counted along all axes.
+        value (scalar): The number.
+        limit (scalar): The largest or smallest one that would have been right.
     """
     captured = call < 0
     number = tl.where(captured, -call, call).to(tl.int64)

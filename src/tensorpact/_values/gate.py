@@ -107,7 +107,7 @@ class Gate:
                 addresses = [given[i].data_ptr() for i in ready.places]
                 checked = _again(ready.checked) if modes.stacks else ready.checked
                 box = pending.box_of(ready.device)
-                pending.launch(box, ready.table, addresses, checked, launching.start, again=True)
+                pending.launch(box, ready.table, addresses, checked, again=True)
                 return True
         if mode == modes.OFF and known is not None:
             # With nothing at hand there is nothing to look at, which a remembered signature and its scalars settle.
@@ -212,7 +212,7 @@ class Gate:
             checked = pending.Checked(self.terms, facts, looked[: table.count], capturing, stack)
             looked = looked[table.count :]
             addresses = [tensor.data_ptr() for tensor in table.tensors]
-            pending.launch(pending.box_of(device), table, addresses, checked, launching.start, again=lasting)
+            pending.launch(pending.box_of(device), table, addresses, checked, again=lasting)
             if lasting and len(tables) == 1:
                 self._remember(known, given, table, device, checked)
 

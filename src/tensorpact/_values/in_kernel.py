@@ -2,7 +2,8 @@
 
 The guard of a call *offers* the call to the launch behind it, on the same thread. The launch takes the offer with
 :func:`kernel_flag`, names the checks that its kernel makes, and hands three arguments on; ``device_flag.tell`` takes
-them on the bad path. Without the switch the three are None, which Triton compiles away.
+them on the bad path. Without the switch the three are None, which Triton compiles away. Kernels find both in
+``tensorpact.reporting``.
 """
 
 import threading
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     from tensorpact._clause import Rule
     from tensorpact._terms import Step, Terms
 
-#: Mailbox, its counters, and the number of the call: below zero in a graph.
 Flag = tuple[Tensor, Tensor, int] | tuple[None, None, None]
+"""The mailbox, its counters, and the number of the call, below zero in a graph; or nothing to tell with."""
 NO_FLAG: Flag = (None, None, None)
+"""What a launch hands on that reports nothing."""
 
 
 class Told(NamedTuple):

@@ -209,10 +209,6 @@ class Mailbox:
     def _write(self, place: int, words: bytes) -> None:
         self.words[place : place + len(words) // 8] = memoryview(words).cast("q")
 
-    def has_mail(self) -> bool:
-        """Whether a record has come: one plain load."""
-        return self.words[self.at] & 0xFFFF == self.tag
-
     def read(self) -> Record | None:
         """The next record, where all of it is there."""
         with self._lock:

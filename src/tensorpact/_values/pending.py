@@ -19,7 +19,7 @@ from tensorpact._clause import Rule
 from . import counts, launching, modes
 from .clauses import Check, Values
 from .judging import broken, scope_of
-from .mailbox import CAPTURED, Laid, Mailbox, Record
+from .mailbox import CAPTURED, Mailbox, Record
 from .rows import FINITE, Breach, Row, as_float
 from .statements import Absent, Run, Statement, runner
 from .table import Table
@@ -40,8 +40,6 @@ _box_list: tuple[Mailbox, ...] = ()
 _calls: "dict[int, Checked]" = {}
 _captured: "dict[int, Checked]" = {}
 _queue: deque[Record] = deque()
-#: Starts the kernel on a table; another one where a test has no device.
-Start = Callable[[Mailbox, Laid, int, int, Table, Sequence[int], int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +121,7 @@ def is_known(device: torch.device) -> bool:
     return device in _boxes
 
 
-def launch(
-    box: Mailbox, table: Table, addresses: Sequence[int], checked: Checked, start: Start, *, again: bool = False
-) -> None:
+def launch(box: Mailbox, table: Table, addresses: Sequence[int], checked: Checked, *, again: bool = False) -> None:
     """Start the checker on one call.
 
     Args:
@@ -133,12 +129,11 @@ def launch(
         table: The checks.
         addresses: One for each tensor of the table.
         checked: What a late error tells.
-        start: Starts the kernel.
         again: Whether the same checks are going to be made again.
     """
     if not launching.is_current(box.device):
         with launching.current(box.device):
-            launch(box, table, addresses, checked, start, again=again)
+            launch(box, table, addresses, checked, again=again)
         return
     stream, call = launching.stream_of(box.device), next(_numbers)
     counter = box.captured_counter() if checked.captured else box.counter(stream)
@@ -153,7 +148,7 @@ def launch(
         return
     _remember(call, checked)
     try:
-        start(box, laid, counter, call, table, addresses, stream)
+        launching.start(box, laid, counter, call, table, addresses, stream)
     except BaseException:
         box.take_back(table, laid)
         raise
