@@ -7,6 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tensorpact import ContractViolation
+from tensorpact._guard.memory import repeats
 from tensorpact_contracts import flash_attention as documented
 from tensorpact_kernels import flash_attn_varlen_func, flash_attn_with_kvcache
 
@@ -328,6 +329,11 @@ def test_R47_new_numbers_in_the_same_tensor_are_seen():  # noqa: N802 - the id o
     ends.copy_(ints(0, 4, 3))
     with pytest.raises(ValueError, match=r"^cu_seqlens_q\[2\] is 3, expected at least the entry before it, 4"):
         run(given)
+
+
+@pytest.mark.parametrize("function", [flash_attn_with_kvcache, flash_attn_varlen_func])
+def test_the_signature_of_a_decode_loop_is_remembered(function: Any):
+    assert repeats(function.__tensorpact__.built.plan) is not None
 
 
 def test_what_tensors_are_comes_before_the_numbers_in_them():

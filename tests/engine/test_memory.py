@@ -208,6 +208,46 @@ def test_derived_dims_that_rules_read_are_kept() -> None:
     assert f(torch.zeros(4), 3) == "ran"
 
 
+def twice_limit(limit: int) -> int:
+    return 2 * limit
+
+
+def test_lets_that_a_signature_does_not_settle_are_derived_anew() -> None:
+    """A let may read a number, or call on what reads one; what it gives is no size that an annotation has."""
+    made = Contract(
+        "f",
+        clauses=[
+            let(most=lambda limit: twice_limit(limit), wide=lambda w: None if w is None else w.shape[0]),
+            let(more=lambda most, wide: most + (wide or 0)),
+            require(lambda n, more: n < more),
+        ],
+    )
+
+    @contract(made)
+    def f(x: Float[Tensor, " n"], w: Float[Tensor, " k"] | None = None, limit: int = 9) -> str:
+        return "ran"
+
+    x = torch.zeros(6)
+    learn(f, x)
+    slow, f.__globals__["_Tensor"] = f.__globals__["_Tensor"], None
+    assert f(x, limit=4) == "ran"
+    f.__globals__["_Tensor"] = slow
+    with pytest.raises(tensorpact.ContractViolation):
+        f(x, limit=3)
+    assert f(x, torch.zeros(1), limit=3) == "ran"
+
+
+def test_a_let_that_is_a_size_is_settled_or_nothing_is_remembered() -> None:
+    @contract(Contract("f", clauses=[let(half=lambda limit: limit // 2)]))
+    def f(x: Float[Tensor, " half"], limit: int = 9) -> str:
+        return "ran"
+
+    assert "_memory" not in f.__globals__
+    assert f(torch.zeros(4)) == "ran"
+    with pytest.raises(tensorpact.ContractViolation):
+        f(torch.zeros(4), limit=3)
+
+
 def test_a_smaller_limit_breaks_a_kept_dim() -> None:
     made = Contract("f", clauses=[let(half=lambda n: n // 2), require(lambda half, limit: half < limit)])
 

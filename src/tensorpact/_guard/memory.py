@@ -192,7 +192,8 @@ def repeats(plan: GuardPlan) -> list[tuple[int, Clause, Rule | None]] | None:
     """Statements that a match does not prove and that run on every call.
 
     Returns:
-        The statements in order, or None where a signature proves too little to be worth remembering.
+        The statements in order, with lets that have to be derived anew, or None where a signature proves too little to
+        be worth remembering.
     """
     terms = plan.terms
     if _TensorGuards is None or plan.interpreted or terms.contract.tied or terms.nested or not plan.required:
@@ -203,14 +204,17 @@ def repeats(plan: GuardPlan) -> list[tuple[int, Clause, Rule | None]] | None:
     if any(d.expression is not None and d.expression.arguments for f in forms for d in f.dims):
         return None
     tensors = {p.name for p in terms.tensors}
-    fixed = set(terms.dims) | tensors
+    fixed, measured = set(terms.dims) | tensors, {n for f in forms for d in f.dims for n in d.names}
     out: list[tuple[int, Clause, Rule | None]] = []
     for index, clause, outer in plan.statements:
         if isinstance(clause, Let):
             for name, rule in clause.rules:
-                if not _is_settled(rule, fixed, tensors):
+                if _is_settled(rule, fixed, tensors):
+                    fixed.add(name)
+                elif name in measured:
                     return None
-                fixed.add(name)
+                else:
+                    out.append((index, Let(rules=((name, rule),)), outer))
             continue
         if isinstance(clause, Values):
             # What the numbers are shows anew in every call.

@@ -31,8 +31,14 @@ def write_statement(w: Writer, index: int, clause: Clause, outer: Rule | None) -
         for name, rule in clause.rules:
             unsure = sorted(reads_unsure(lambda_parameters(rule), plan.conditions))
             guard = " and ".join(f"{w.dim(n)} is not None" for n in unsure)
-            text = f"{w.dim(name)} = {rule_call(w, f'let_{name}', rule)}"
-            w.line(f"{text} if {guard} else None" if guard else text)
+            derived = rule_call(w, f"let_{name}", rule)
+            derived = f"{derived} if {guard} else None" if guard else derived
+            if w.stored:
+                w.fresh.add(name)
+                # A match is one expression; a tuple of one is true whatever is in it.
+                w.test(f"(({w.dim(name)} := {derived}),)")
+            else:
+                w.line(f"{w.dim(name)} = {derived}")
         return
     tests = _statement_tests(w, index, clause, outer is not None)
     if not tests:

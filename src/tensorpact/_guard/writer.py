@@ -58,6 +58,8 @@ class Writer:
         #: Where dims that a remembered signature keeps begin in it; 0 outside a match.
         self.stored = 0
         self.kept: list[str] = []
+        #: Lets that a match derives anew.
+        self.fresh: set[str] = set()
         self.items: dict[str, str] = {}
         self.lines: list[str] = []
         self.tests: list[str] = []
@@ -131,8 +133,8 @@ class Writer:
         return name if "." not in name else f"{self.prefix}field_{name.partition('.')[2]}"
 
     def dim(self, name: str) -> str:
-        """Variable of a dim or let; in a match, its place in the remembered signature."""
-        if self.stored:
+        """Variable of a dim or let; in a match, its place in the remembered signature unless it is derived anew."""
+        if self.stored and name not in self.fresh:
             if name not in self.kept:
                 self.kept.append(name)
             return f"{self.prefix}known[{self.stored + self.kept.index(name)}]"
