@@ -3,6 +3,7 @@
 import math
 
 import interpreted
+import numpy as np
 import torch
 
 from tensorpact_kernels.flash_attention.launch import launch_kvcache, launch_varlen
@@ -179,6 +180,35 @@ def appended_packed_to_rows():
         "cache_batch_idx": ints(3, 0, 1),
     }
     cached(only_used(arguments), splits=(1,))
+
+
+@case
+def rotated_by_the_longest_that_the_caller_says():
+    """A mask that only a longer sequence would have still makes positions count up."""
+    arguments = {
+        "q": draw(3, 2, 24),
+        "k_cache": draw(1, 16, 1, 24, seed=1),
+        "v_cache": draw(1, 16, 1, 24, seed=2),
+        "k": draw(1, 1, 1, 24, seed=3),
+        "v": draw(1, 1, 1, 24, seed=4),
+        "cache_seqlens": ints(5),
+        "cu_seqlens_q": ints(0, 3),
+        "rotary_cos": draw(12, 8, seed=5),
+        "rotary_sin": draw(12, 8, seed=6),
+    }
+    for longest, window in ((3, (-1, 2)), (4, (-1, 2)), (20, (-1, 9)), (20, (-1, 19))):
+        cached(arguments | {"max_seqlen_q": longest, "window_size": window})
+
+
+@case
+def numbers_of_numpy():
+    arguments = paged(16, 2) | {"q": draw(5, 6, 24), "cu_seqlens_q": ints(0, 2, 3, 5), "cache_seqlens": ints(9, 20, 32)}
+    arguments |= {"max_seqlen_q": np.int64(2), "window_size": (np.int64(7), np.int32(0)), "softcap": np.float32(2.0)}
+    check(launch_kvcache, naive_kvcache, arguments | {"attention_chunk": np.int64(5)}, num_splits=np.int64(2))
+    arguments = varlen(window_size=(np.int64(4), np.int64(1)), attention_chunk=np.int64(3))
+    for name in ("max_seqlen_q", "max_seqlen_k"):
+        arguments[name] = np.int64(arguments[name])
+    check(launch_varlen, naive_varlen, arguments)
 
 
 @case

@@ -161,6 +161,8 @@ def test_sides_of_a_window_that_hide_nothing_are_left_out():
     assert mask_of((-1, -1), 0, 100, 4, causal=True) == Mask(-1, 0, 0)
     assert mask_of((7, 50), 0, 100, 1, causal=True) == Mask(7, -1, 0)
     assert mask_of((-1, -1), 1 << 40, 100, 4, causal=False) == Mask(-1, -1, 100)
+    assert mask_of((-1, 1 << 40), 0, 100, 4, causal=False, said=1 << 50) == Mask(-1, 4, 0)
+    assert mask_of((-1, 7), 0, 100, 4, causal=False, said=8) == Mask(-1, -1, 0)
 
 
 def test_shares_fill_the_device_and_are_no_more_than_steps():

@@ -98,8 +98,9 @@ def launch_kvcache(
         meets_keys = 0 if only_qv or q is None else q.shape[-1]
         scale = (meets_keys + (value_dim if qv is not None else 0)) ** -0.5
     result, lse = results(queries, value_dim, out, with_lse=return_softmax_lse)
-    mask = mask_of(window_size, attention_chunk or 0, capacity, queries.longest, causal=causal)
-    call = Call(queries, keys, result, lse, float(scale), float(softcap), mask, _dense(sinks), rotary, num_splits)
+    said = 0 if rotary is None or cu_seqlens_q is None or max_seqlen_q is None else int(max_seqlen_q)
+    mask = mask_of(window_size, attention_chunk or 0, capacity, queries.longest, causal=causal, said=said)
+    call = Call(queries, keys, result, lse, float(scale), float(softcap), mask, _dense(sinks), rotary, int(num_splits))
     with on_device(result.device):
         if k is not None and v is not None:
             launch_attend.append(keys, k, v, rotary, queries.sequences)
@@ -183,10 +184,10 @@ def launch_varlen(
                 _dense(cu_seqlens_k),
                 capacity if seqused_k is None else _number_or_dense(seqused_k),
                 capacity,
-                longest=max_seqlen_k if packed_k else None,
+                longest=int(max_seqlen_k) if packed_k and max_seqlen_k is not None else None,
             )
             call = Call(
-                queries, keys, result, lse, float(scale), float(softcap), mask, _dense(sinks), None, num_splits,
+                queries, keys, result, lse, float(scale), float(softcap), mask, _dense(sinks), None, int(num_splits),
             )  # fmt: skip
             _attend(call, config, path)
     return result if lse is None else (result, lse)
@@ -204,7 +205,7 @@ def _longest(given: Tensor | None, cu_seqlens: Tensor | None, most: int | None) 
         return 0
     if cu_seqlens is None:
         return given.shape[1]
-    return given.shape[0] if most is None else max(0, min(most, given.shape[0]))
+    return given.shape[0] if most is None else max(0, min(int(most), given.shape[0]))
 
 
 def _dense(numbers: Tensor | None) -> Tensor | None:

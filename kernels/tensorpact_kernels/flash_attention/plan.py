@@ -57,8 +57,12 @@ class TileConfig:
     resident: int = 1
 
 
-def mask_of(window_size: tuple[int, int], attention_chunk: int, capacity: int, longest: int, *, causal: bool) -> Mask:
+def mask_of(
+    window_size: tuple[int, int], attention_chunk: int, capacity: int, longest: int, *, causal: bool, said: int = 0
+) -> Mask:
     """Leave out the sides of the window that hide nothing.
+
+    Numbers may be NumPy's, which Triton does not take.
 
     Args:
         window_size: Keys seen before and behind a query's own; negative for all.
@@ -66,14 +70,15 @@ def mask_of(window_size: tuple[int, int], attention_chunk: int, capacity: int, l
         capacity: Most keys that a sequence may have.
         longest: Most queries that a sequence may have.
         causal: Whether no key behind the query's own is seen, whatever the window says of it.
+        said: Queries that the caller says a sequence may have, where that is more and rotary positions go by it.
     """
-    left, right = window_size
+    left, right = (int(side) for side in window_size)
     if causal:
         right = 0
     left = -1 if left >= capacity - 1 else max(left, -1)
-    right = -1 if right >= longest - 1 else max(right, -1)
-    # A chunk that holds every place is as good as a longer one, and stays in 32 bits.
-    return Mask(left, right, min(attention_chunk, max(capacity, longest, 1)))
+    # What hides nothing is as good as any longer one, and stays in 32 bits.
+    right = -1 if right >= max(longest, said) - 1 else max(min(right, longest), -1)
+    return Mask(left, right, min(int(attention_chunk), max(capacity, longest, 1)))
 
 
 def tile_config(rows: int, head_dim: int, value_dim: int, *, value_queries: bool) -> TileConfig:
