@@ -4,10 +4,12 @@ Started by test_values_interpreter.py in a process of its own: Triton reads TRIT
 """
 
 import contextlib
+import gc
 import itertools
 import os
 import random
 import threading
+import weakref
 from unittest import mock
 
 import interpreted
@@ -678,6 +680,42 @@ def more_streams_than_counters():
         refused("indices[1] is 9, expected below P = 8", gather, POOL, ints(0, 9, -1), OFFSETS)
 
 
+class Batch:
+    """What a model hands from layer to layer."""
+
+
+def objects_are_not_kept_alive():
+    @contract(Contract("step", clauses=[values("x", at_most(5))]))
+    def step(x: Int[Tensor, " N"], batch: object):
+        return 1
+
+    with on_a_device():
+        batches = [Batch(), Batch()]
+        step(ints(1, 2), batches[0])
+        step(ints(1, 7), batches[1])
+        refused("x[1] is 7, expected at most 5")
+        alive = [weakref.ref(batch) for batch in batches]
+        del batches
+        gc.collect()
+        assert [batch() for batch in alive] == [None, None]
+
+
+def a_let_that_reads_numbers():
+    """Its clause cannot be told of later in full, but what was found is."""
+
+    @contract(Contract("topped", clauses=[let(top=lambda y: int(y.max())), values("x", at_most("top"))]))
+    def topped(x: Int[Tensor, " N"], y: Int[Tensor, " M"]):
+        return 1
+
+    with on_a_device():
+        topped(ints(1, 9), ints(3, 4))
+        with pytest.raises(
+            ContractViolation, match=r"call 1 of .*topped breaks its contract: .* place 1 found 9, the limit is 4"
+        ):
+            tensorpact.synchronize()
+        tensorpact.synchronize()
+
+
 def a_child_leaves_errors_to_its_parent():
     with on_a_device():
         gather(POOL, ints(0, 9, -1), OFFSETS)
@@ -712,6 +750,8 @@ for function in (
     a_device_without_a_kernel,
     more_streams_than_counters,
     a_child_leaves_errors_to_its_parent,
+    objects_are_not_kept_alive,
+    a_let_that_reads_numbers,
 ):
     case(function)
 for function in (a_captured_launch_tells_of_each_run, a_first_call_is_not_captured, the_stack_if_asked):

@@ -5,9 +5,11 @@ import os
 import sys
 import threading
 import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -76,6 +78,13 @@ class Checked:
     in_kernel: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """An argument that is no tensor and no plain value. It may hold tensors, so a remembered call does not keep it."""
+
+    object: "weakref.ref[Any]"
+
+
 def facts_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments without memory: what a late error needs.
 
@@ -88,7 +97,18 @@ def facts_of(values: Mapping[str, Any]) -> dict[str, Any]:
 def _outlined(leaf: Any) -> Any:
     if isinstance(leaf, Tensor) and leaf.layout is torch.strided:
         return Outline(tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.device)
-    return leaf
+    if leaf is None or isinstance(leaf, (Tensor, Number, str)) or callable(leaf):
+        return leaf
+    try:
+        return Loose(weakref.ref(leaf))
+    except TypeError:
+        return leaf
+
+
+def _recalled(leaf: Any) -> Any:
+    if isinstance(leaf, Loose):
+        return leaf.object()
+    return leaf.stand_in() if isinstance(leaf, Outline) else leaf
 
 
 def _exchanged(value: Any, leaf: Callable[[Any], Any]) -> Any:
@@ -248,23 +268,39 @@ def wait() -> None:
 
 def _error_of(record: Record) -> "ContractViolation | None":
     """What a record says; None where the contract of the call says nothing of such a number."""
-    from tensorpact._call import Call
-    from tensorpact._diagnosis import make_error
-    from tensorpact._errors import ContractValueError
-    from tensorpact._evaluation import Violation, run_lets
-    from tensorpact._expansion import expand_call
+    from tensorpact._errors import ContractDefinitionError
 
     checked = _captured.get(record.call) or _calls.get(record.call)
     if checked is None:
-        error = ContractValueError(
-            f"a number of call {record.call}, which is no longer remembered, breaks its contract: "
-            f"check {record.row} at place {record.place} found {record.value}, the limit is {record.limit}"
-        )
-        error.call_number = record.call
-        return error
-    values = {
-        n: _exchanged(v, lambda x: x.stand_in() if isinstance(x, Outline) else x) for n, v in checked.facts.items()
-    }
+        return _undocumented(record, f"a number of call {record.call}, which is no longer remembered,")
+    try:
+        return _documented(record, checked)
+    except ContractDefinitionError as error:
+        # A let or a field of the message reads what is no longer there, the numbers of a tensor say.
+        found = _undocumented(record, f"a number of call {record.call} of {checked.terms.owner}")
+        found.add_note(f"its documented error cannot be written: {error}")
+        _annotate(found, record, checked)
+        return found
+
+
+def _undocumented(record: Record, whose: str) -> "ContractViolation":
+    from tensorpact._errors import ContractValueError
+
+    error = ContractValueError(
+        f"{whose} breaks its contract: "
+        f"check {record.row} at place {record.place} found {record.value}, the limit is {record.limit}"
+    )
+    error.call_number = record.call
+    return error
+
+
+def _documented(record: Record, checked: Checked) -> "ContractViolation | None":
+    from tensorpact._call import Call
+    from tensorpact._diagnosis import make_error
+    from tensorpact._evaluation import Violation, run_lets
+    from tensorpact._expansion import expand_call
+
+    values = {n: _exchanged(v, _recalled) for n, v in checked.facts.items()}
     call = Call(*expand_call(checked.terms, values))
     run_lets(call)
     scope = scope_of(call)
