@@ -716,6 +716,22 @@ def a_let_that_reads_numbers():
         tensorpact.synchronize()
 
 
+def torch_looks_where_the_kernel_does_not_start():
+    spy = mock.Mock(side_effect=rows.first_breaches)
+    with (
+        on_a_device("sync"),
+        mock.patch.object(synchronous, "_boxes", {}),
+        mock.patch.object(launching, "reaches", mock.Mock(return_value=True)),
+        mock.patch.object(launching, "start", side_effect=RuntimeError("no compiler")),
+        mock.patch.object(gate, "first_breaches", spy),
+    ):
+        for _ in range(20):
+            assert gather(POOL, ints(0, 7, -1), OFFSETS) == 1
+        found = tensorpact.value_report()
+        assert (spy.call_count, found.sync, sum(found.skipped.values())) == (20, 20, 20)
+        refused("indices[1] is 9, expected below P = 8", gather, POOL, ints(0, 9, -1), OFFSETS)
+
+
 def a_child_leaves_errors_to_its_parent():
     with on_a_device():
         gather(POOL, ints(0, 9, -1), OFFSETS)
@@ -749,6 +765,7 @@ for function in (
     several_devices,
     a_device_without_a_kernel,
     more_streams_than_counters,
+    torch_looks_where_the_kernel_does_not_start,
     a_child_leaves_errors_to_its_parent,
     objects_are_not_kept_alive,
     a_let_that_reads_numbers,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from . import launching
+from . import counts, launching
 from .mailbox import Mailbox
 from .rows import Row
 from .table import Table, Unsuitable, encode
@@ -45,7 +45,11 @@ def holds(device: torch.device, rows: Sequence[Row]) -> tuple[bool, list[Row]]:
         if counter is None:
             # More streams than there are counters for.
             return True, list(rows)
-        return not fit or all(_look(box, table, stream, counter) for table in encode(fit)), rest
+        try:
+            return not fit or all(_look(box, table, stream, counter) for table in encode(fit)), rest
+        except Exception as reason:  # noqa: BLE001 - a kernel that cannot be compiled, say: torch looks instead
+            counts.skip(f"the kernel has not looked, but torch: {type(reason).__name__}")
+            return True, list(rows)
 
 
 def _look(box: Mailbox, table: Table, stream: int, counter: int) -> bool:
