@@ -30,7 +30,8 @@ def modes(entry: Entry) -> list[dict[str, Any]]:
         for p in terms.tensors
         if any(type(c).__name__ == "Aligned" for c in (p.tensor.constraints if p.tensor is not None else ()))
     )
-    again = [] if anew is None else sorted({places[i] for i, c, _ in anew if not isinstance(c, Let)})
+    # A let says nothing by itself, so it has no place.
+    again = [] if anew is None else sorted({places[i] for i, _, _ in anew if i in places})
     total = len(places)
     numbers = list(_device_numbers(terms, places))
     as_said = "; numbers in device memory as TENSORPACT_VALUES says" if numbers else ""
