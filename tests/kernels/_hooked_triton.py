@@ -80,10 +80,10 @@ def write_packages(root):
     (root / "aliases.py").write_text(ALIASES, encoding="utf-8")
     (root / "bare").mkdir()
     (root / "bare" / "__init__.py").touch()
-    for name in ("device", "device_split", "device_hopper", "device_hopper_narrow"):
-        text = (kernels / f"{name}.py").read_text(encoding="utf-8").replace("@no_type_check\n", "")
+    for module in kernels.glob("device*.py"):
+        text = module.read_text(encoding="utf-8").replace("@no_type_check\n", "")
         text = text.replace("tensorpact_kernels.sparse_prefill.", "bare.").replace("from .", "from bare.")
-        (root / "bare" / f"{name}.py").write_text(text, encoding="utf-8")
+        (root / "bare" / module.name).write_text(text, encoding="utf-8")
     sys.path.insert(0, str(root))
 
 
