@@ -2,25 +2,8 @@
 
 import pathlib
 
-import pytest
+import interpreted
 
-pytest.importorskip("numpy")
-pytest.importorskip("triton")
-
-import interpreted  # numpy and triton may be missing
-
-SCRIPT = pathlib.Path(__file__).with_name("_interpreter_packed_attention.py")
-
-pytestmark = pytest.mark.skipif(
-    not interpreted.loops_work(), reason="this Triton's interpreter cannot loop with this NumPy"
+pytestmark, results, test_case = interpreted.cases_as_tests(
+    pathlib.Path(__file__).with_name("_interpreter_packed_attention.py")
 )
-
-
-@pytest.fixture(scope="session")
-def results():
-    return interpreted.run(SCRIPT)
-
-
-@pytest.mark.parametrize("name", interpreted.case_names(SCRIPT))
-def test_case(name, results):
-    interpreted.expect_passed(name, results)

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import traceback
 
-import numpy as np
 import pytest
-import triton
+
+# A test module that imports this one is skipped where they are missing.
+np = pytest.importorskip("numpy")
+triton = pytest.importorskip("triton")
 
 
 def loops_work():
@@ -54,6 +56,21 @@ def expect_passed(name, results):
         pytest.fail(f"the interpreter run ended before this case:\n{results['stderr'][-4000:]}", pytrace=False)
     if results[name]:
         pytest.fail(results[name], pytrace=False)
+
+
+def cases_as_tests(script, timeout=300):
+    """Return what a script's test module has: ``pytestmark``, ``results``, and ``test_case``, a test for each case."""
+
+    @pytest.fixture(scope="session")
+    def results():
+        return run(script, timeout)
+
+    @pytest.mark.parametrize("name", case_names(script))
+    def test_case(name, results):
+        expect_passed(name, results)
+
+    loops = pytest.mark.skipif(not loops_work(), reason="this Triton's interpreter cannot loop with this NumPy")
+    return loops, results, test_case
 
 
 def main(cases):

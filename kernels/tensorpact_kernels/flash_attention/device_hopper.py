@@ -18,8 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, load_tile
 from tensorpact_kernels.flash_attention.device import with_sink
-from tensorpact_kernels.flash_attention.device_hopper_report import any_missing, look_at_pages, report_share
-from tensorpact_kernels.flash_attention.device_report import is_sequence_wrong
+from tensorpact_kernels.flash_attention.device_hopper_report import is_share_wrong, look_at_share, report_share
 from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, rotated, seen_by
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
@@ -335,15 +334,12 @@ def hopper_decode_kernel(
         if step < steps:
             fetch(descs, tiles, full, place, step, share_begin + step * BLOCK_N, STAGES, KEYS, PAGED, PAGE)
     if flag_memory is not None:
-        # The other key heads have the same pages. The program of the first queries, which every sequence with a query
-        # has, speaks for the sequence.
+        # The program of the first queries, which every sequence with a query has, speaks for the sequence.
         is_first = (key_head == 0) & (split == 0) & (tile == 0)
-        wrong = is_first & is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows)
-        if PAGED:
-            seen_end = gl.where(key_head == 0, share_end, 0)
-            seen_pages, missing = look_at_pages(
-                table_ptr, page_table_stride_page, gl.maximum(begin, share_begin), seen_end, num_pages, PAGE, num_warps
-            )  # fmt: skip
+        looked = look_at_share(
+            is_first, key_head, batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows, table_ptr,
+            page_table_stride_page, gl.maximum(begin, share_begin), share_end, num_pages, PAGED, PAGE, num_warps,
+        )  # fmt: skip
 
     copy_rows = first_row + gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, COPY))
     copy_token = copy_rows // GROUP
@@ -451,9 +447,7 @@ def hopper_decode_kernel(
     if flag_memory is not None:
         # What was in shared memory is done with when it is written for this.
         barrier()
-        if PAGED:
-            wrong = wrong | any_missing(seen_pages, missing, num_pages)
-        if wrong:
+        if is_share_wrong(looked, num_pages, PAGED):
             report_share(
                 flag_memory, flag_counters, flag_call, is_first, batch_idx_ptr, used_k_ptr, page_table_ptr,
                 page_table_stride_row, page_table_stride_page, sequence, num_new, capacity, num_rows, row,

@@ -13,7 +13,7 @@ from typing import no_type_check
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from tensorpact_kernels.flash_attention.device_report import report_page, report_sequence
+from tensorpact_kernels.flash_attention.device_report import is_sequence_wrong, report_page, report_sequence
 
 
 @no_type_check
@@ -24,7 +24,7 @@ def _is_bad(column, page, last, num_pages):
 
 @no_type_check
 @gluon.jit
-def look_at_pages(table_ptr, table_stride_page, begin, end, num_pages, PAGE: gl.constexpr, num_warps: gl.constexpr):
+def _look_at_pages(table_ptr, table_stride_page, begin, end, num_pages, PAGE: gl.constexpr, num_warps: gl.constexpr):
     """Return, by thread, the first pages of some slots, and whether one of the others is not there.
 
     The first ones, which are all in most calls, are compared at the end, so that nothing waits for them here.
@@ -53,16 +53,52 @@ def look_at_pages(table_ptr, table_stride_page, begin, end, num_pages, PAGE: gl.
 
 @no_type_check
 @gluon.jit
-def any_missing(pages, missing, num_pages):
-    """Return whether a page that ``look_at_pages`` saw is not there.
+def look_at_share(
+    is_first,
+    key_head,
+    batch_idx_ptr,
+    used_k_ptr,
+    sequence,
+    num_new,
+    capacity,
+    num_rows,
+    table_ptr,
+    table_stride_page,
+    begin,
+    end,
+    num_pages,
+    PAGED: gl.constexpr,
+    PAGE: gl.constexpr,
+    num_warps: gl.constexpr,
+):
+    """Return what ``is_share_wrong`` puts together at the end: of the sequence, and of the share's pages.
+
+    The other key heads have the same pages, and look at none.
+    """
+    wrong = is_first & is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows)
+    # A tuple holds no None, so what is not there is stood in for by something that nothing looks at.
+    pages, missing = wrong, wrong
+    if PAGED:
+        seen_end = gl.where(key_head == 0, end, 0)
+        pages, missing = _look_at_pages(table_ptr, table_stride_page, begin, seen_end, num_pages, PAGE, num_warps)
+    return wrong, pages, missing
+
+
+@no_type_check
+@gluon.jit
+def is_share_wrong(seen, num_pages, PAGED: gl.constexpr):
+    """Return whether something that ``look_at_share`` saw is wrong.
 
     Args:
-        pages: The first ones.
-        missing: Whether one of the others is not.
+        seen: Whether the sequence is, the first pages, and whether one of the others is not there.
         num_pages: Pages that there are, at least one.
+        PAGED: Whether there is a table.
     """
-    bad = ((pages < 0) | (pages >= num_pages)).to(gl.int32)
-    return gl.max(missing | bad, axis=0) > 0
+    wrong, pages, missing = seen
+    if PAGED:
+        bad = ((pages < 0) | (pages >= num_pages)).to(gl.int32)
+        wrong = wrong | (gl.max(missing | bad, axis=0) > 0)
+    return wrong
 
 
 @no_type_check

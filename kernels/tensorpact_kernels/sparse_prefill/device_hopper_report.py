@@ -15,10 +15,7 @@ from triton.experimental.gluon import language as gl
 
 from tensorpact.reporting.device import tell
 from tensorpact_kernels.sparse_prefill.device_lists import EXTEND as EXTEND_LIST
-from tensorpact_kernels.sparse_prefill.device_lists import INDEX, PREFIX, clamp_span, load_span, report_span
-
-#: Indices that a program looks at in one step.
-SCAN = gl.constexpr(1024)
+from tensorpact_kernels.sparse_prefill.device_lists import INDEX, PREFIX, SCAN, clamp_span, load_span, report_span
 
 
 @no_type_check

@@ -16,7 +16,7 @@ from .judging import is_capturing, looked_at, scope_of
 from .rows import first_breaches
 from .settled import is_settled
 from .statements import Run, Scope, Statement, has_data, is_at_hand, lower, runner
-from .table import Table, Unsuitable, encode
+from .table import Table, encode, why_not
 
 if TYPE_CHECKING:
     from tensorpact._call import Call
@@ -176,12 +176,11 @@ class Gate:
         # A kernel reads the memory of its own device alone.
         groups: dict[torch.device, list[tuple[Step, Statement]]] = {}
         for step, statement in found:
-            try:
-                (table,) = encode([statement.row])
-            except Unsuitable as reason:
-                counts.skip(str(reason))
+            reason = why_not(statement.row)
+            if reason:
+                counts.skip(reason)
                 continue
-            device = table.tensors[0].device
+            device = cast("Tensor", statement.row.numbers).device
             # Numbers in host memory are read in the call, so a CPU is one that a test has put in a device's place.
             if device.type not in ("cuda", "cpu"):
                 counts.skip(f"no kernel for numbers on {device.type}")

@@ -9,7 +9,7 @@ import torch
 from . import counts, launching
 from .mailbox import Mailbox
 from .rows import Row
-from .table import Table, Unsuitable, encode
+from .table import Table, encode, why_not
 
 #: Tables that may wait to be copied to the device; each call waits for its own.
 _SLOTS = 8
@@ -28,14 +28,9 @@ def holds(device: torch.device, rows: Sequence[Row]) -> tuple[bool, list[Row]]:
     """
     if not launching.reaches(device):
         return True, list(rows)
-    fit: list[Row] = []
-    rest: list[Row] = []
-    for row in rows:
-        try:
-            encode([row])
-            fit.append(row)
-        except Unsuitable:
-            rest.append(row)
+    reasons = [why_not(row) for row in rows]
+    fit = [row for row, reason in zip(rows, reasons, strict=True) if not reason]
+    rest = [row for row, reason in zip(rows, reasons, strict=True) if reason]
     with _lock, launching.current(device):
         box = _boxes.get(device)
         if box is None:

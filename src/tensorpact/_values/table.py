@@ -87,6 +87,15 @@ class Table:
         return len(self.words) // (8 * WORDS)
 
 
+def why_not(row: Row) -> str:
+    """Why the kernel cannot make a check; empty where it can."""
+    try:
+        _encoded(row, [])
+    except Unsuitable as reason:
+        return str(reason)
+    return ""
+
+
 def encode(rows: Sequence[Row]) -> list[Table]:
     """The words of some checks on one device: one table, or more where they do not fit into one.
 
