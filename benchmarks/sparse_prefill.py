@@ -1,4 +1,4 @@
-"""Times sparse prefill and paged decode: ours, the public Triton kernel if importable, other tiles, other designs.
+"""Times sparse prefill and paged decode: ours, the public Triton kernel if importable, and other tiles.
 
     PYTHONPATH=kernels:contracts:src:.public python benchmarks/sparse_prefill.py --out sparse_prefill.json
 
@@ -36,8 +36,12 @@ PREFILL_SHAPES = [
     (1024, 16, 512, 1024, 128),
     (4096, 16, 512, 512, 128),
     (4096, 32, 512, 512, 128),
+    (4096, 64, 256, 512, 128),
+    (4096, 16, 256, 512, 128),
+    (4096, 16, 128, 512, 128),
 ]
 DECODE_SHAPES = [(b, h, 512, n) for h in (16, 128) for b in (1, 16, 64, 256) for n in (128, 512, 1024, 4096)]
+DECODE_SHAPES += [(b, h, d, n) for d in (128, 256) for h in (16, 64) for b, n in ((16, 4096), (64, 4096), (256, 1024))]
 PREFILL_TILES = {
     (128, 512): [(64, 64, 8, 2), (64, 64, 8, 1), (64, 32, 8, 3), (32, 64, 8, 2), (32, 32, 4, 3)],
     (32, 512): [(32, 32, 4, 3), (32, 64, 8, 2)],
@@ -88,10 +92,6 @@ def run(candidate: Candidate, arguments: list[torch.Tensor], scale: float) -> to
     path = None if candidate.source == "ours" else "portable"
     if candidate.source == "public":
         return public_prefill()(*arguments, scale)
-    if candidate.source not in ("ours", "portable"):
-        import sparse_prefill_variants
-
-        return sparse_prefill_variants.VARIANTS[candidate.source].run(*arguments, scale)
     if len(arguments) == 8:
         return sparse_prefill_triton(*arguments, scale, config=config, path=path)
     return sparse_decode_triton(*arguments, scale, kv_splits=candidate.splits, config=config, path=path)
@@ -168,14 +168,10 @@ def candidates_for(kind, shape, options):
     if kind == "decode" and not options.sweep:
         found.append(Candidate("portable"))
     if options.sweep:
-        tiles = PREFILL_TILES.get((heads, dim), []) if kind == "prefill" else DECODE_TILES[heads]
+        tiles = PREFILL_TILES.get((heads, dim), []) if kind == "prefill" else DECODE_TILES.get(heads, [])
         found += [Candidate("portable"), *(Candidate("portable", tile) for tile in tiles)]
         if kind == "decode":
             found += [Candidate("ours", None, splits) for splits in split_counts(shape)]
-    if options.variants and kind == "prefill":
-        import sparse_prefill_variants
-
-        found += [Candidate(n) for n, v in sparse_prefill_variants.VARIANTS.items() if v.fits(heads, dim)]
     return found
 
 
@@ -273,7 +269,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kinds", default="prefill,decode")
     parser.add_argument("--sweep", action="store_true", help="time every listed tile, not only the chosen one")
-    parser.add_argument("--variants", action="store_true", help="time the designs of sparse_prefill_variants.py too")
     parser.add_argument("--no-public", action="store_true")
     parser.add_argument("--shapes", type=int, default=0, help="only the first so many shapes of each kind")
     parser.add_argument("--workers", type=int, default=12)

@@ -18,6 +18,8 @@ PAGES = [
     ROOT.parent / "docs" / name
     for name in ("benchmarks.md", "comparison.md", "drafting.md", "torch-library.md", "values.md")
 ]
+#: Head dim of the tables of sparse decode by heads.
+HEAD_DIM = 512
 BLOCK = re.compile(r"(?P<begin><!-- table: (?P<name>\S+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
@@ -37,7 +39,7 @@ def shape_of(row: dict[str, Any]) -> str:
     """Name a shape as the text does."""
     tokens, heads, dim, *keys = row["shape"]
     if row["kind"] == "decode":
-        return f"B {tokens}, {keys[0]} keys"
+        return f"B {tokens}, " + (f"H {heads}, D {dim}, " if dim != HEAD_DIM else "") + f"{keys[0]} keys"
     return f"T {tokens}, H {heads}, D {dim}, {keys[0]} + {keys[1]} keys"
 
 
@@ -102,13 +104,14 @@ def designs() -> str | None:
     return table(["shape", "design or portable tile", "ms", "TFLOP/s"], rows, words=2)
 
 
-def decode(heads: int) -> str | None:
-    """Return the table of decode for one number of heads."""
+def decode(heads: int | None) -> str | None:
+    """Return the table of decode for one number of heads, or that of the other head dims."""
     report = figures("sparse_decode")
     if report is None:
         return None
     rows = []
-    for name, group in by_shape([row for row in report["rows"] if row["shape"][1] == heads]):
+    found = [row for row in report["rows"] if heads == (row["shape"][1] if row["shape"][2] == HEAD_DIM else None)]
+    for name, group in by_shape(found):
         ours, portable = group["ours"], group.get("portable")
         rows.append(
             [
@@ -563,6 +566,7 @@ TABLES = {
     "sparse-prefill-designs": designs,
     "sparse-decode-16": lambda: decode(16),
     "sparse-decode-128": lambda: decode(128),
+    "sparse-decode-dims": lambda: decode(None),
     "replayssm-float32": lambda: replayssm("float32"),
     "replayssm-bfloat16": lambda: replayssm("bfloat16"),
     "replayssm-designs": replayssm_designs,

@@ -173,6 +173,12 @@ CASES = {
         sparse_prefill, (1024, 16, 512, 1024, 128), (2, 2, 16, 5, 3, 9)
     ),
     **{
+        f"sparse prefill, T 4096, H {heads}, D {dim}, 512 + 128 keys": Case(
+            sparse_prefill, (4096, heads, dim, 512, 128), (2, 2, 16, 5, 3, 9)
+        )
+        for heads, dim in ((64, 256), (16, 256), (16, 128))
+    },
+    **{
         f"sparse decode, {tokens} tokens, H 16, D 512, {keys} keys": Case(
             sparse_decode, (tokens, 16, 512, keys), (2, 2, 16, 5, 9)
         )

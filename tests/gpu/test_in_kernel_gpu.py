@@ -48,6 +48,11 @@ def narrow_decode(device):
     return sparse_attn_v4_paged_decode, scenario.arguments | SPARSE
 
 
+def prefill_of_128_columns(device):
+    scenario = hostile.sparse_prefill(device, heads=64, dim=128, dtype=torch.bfloat16)
+    return sparse_attn_v4_paged_prefill, scenario.arguments | SPARSE
+
+
 def replay(device):
     return fused_recurrent_kda_replayssm_decode, hostile.kda(device).arguments | KDA
 
@@ -86,6 +91,7 @@ CASES = {
         "[40] is 1099511627776",
     ),
     "narrow-offset": (narrow_decode, "kv_indptr", 2, -9, sparse_prefill.INDPTR_VALUES, "[2] is -9"),
+    "128-columns": (prefill_of_128_columns, "kv_indices_prefix", 11, 23, sparse_prefill.INDEX_RANGE, "[11] is 23"),
     "slot": (replay, "ssm_state_indices", 4, 13, replayssm.SLOT_RANGE, "[4]` is 13"),
     "cursor": (replay, "write_pos", 3, -1, replayssm.WRITE_POS_RANGE, "[3]` is -1"),
     "staged-slot": (staged_replay, "ssm_state_indices", 4, 13, replayssm.SLOT_RANGE, "[4]` is 13"),
@@ -183,12 +189,12 @@ def test_pages_and_lengths_of_a_cache(tensor, place, number):
     assert str(found).startswith(f"{tensor}[")
 
 
-@pytest.mark.parametrize("heads", [16, 128])
+@pytest.mark.parametrize(("heads", "dim"), [(16, 512), (128, 512), (16, 128), (64, 128), (16, 256), (80, 256), (3, 96)])
 @pytest.mark.parametrize("extends", [False, True])
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
-def test_every_place_of_long_lists_is_looked_at(heads, extends, index):
+def test_every_place_of_long_lists_is_looked_at(heads, dim, extends, index):
     """Lists of more indices than a program looks at in one step, in several splits, for one and two head blocks."""
-    tokens, keys, dim = 2, 2600, 512
+    tokens, keys = 2, 2600
     indices = torch.randint(0, 99, (tokens * keys,), device="cuda", dtype=index)
     ends = hostile.ints(0, keys - 70, tokens * keys, dtype=index, device="cuda")
     given = {

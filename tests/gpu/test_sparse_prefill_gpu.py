@@ -161,11 +161,32 @@ def test_prefill(heads, dim, dtype):
         (130, torch.bfloat16, torch.int32),
     ],
 )
-def test_prefill_of_the_models_head_dim(heads, dtype, index, path):
-    arguments = prefill_case(heads=heads, dtype=dtype, index=index)
-    actual = sparse_prefill_triton(*arguments, 512**-0.5, return_lse=True, path=path)
-    assert_as_close_as_plain_half(actual, naive_sparse_prefill, arguments, 512**-0.5)
-    assert torch.equal(sparse_prefill_triton(*arguments, 512**-0.5, path=path), actual[0])
+@pytest.mark.parametrize("dim", [128, 256, 512])
+def test_prefill_of_the_head_dims_of_both_kernels(heads, dtype, index, dim, path):
+    arguments = prefill_case(heads=heads, dim=dim, dtype=dtype, index=index)
+    actual = sparse_prefill_triton(*arguments, dim**-0.5, return_lse=True, path=path)
+    assert_as_close_as_plain_half(actual, naive_sparse_prefill, arguments, dim**-0.5)
+    assert torch.equal(sparse_prefill_triton(*arguments, dim**-0.5, path=path), actual[0])
+
+
+@pytest.mark.parametrize(("heads", "dim"), [(16, 512), (64, 512), (16, 128), (64, 128), (33, 256)])
+@pytest.mark.parametrize("wide", ["prefix", "extend"])
+def test_lists_of_two_index_types(heads, dim, wide, path):
+    arguments = prefill_case(heads=heads, dim=dim)
+    for position in (2, 3) if wide == "prefix" else (5, 6):
+        arguments[position] = arguments[position].long()
+    actual = sparse_prefill_triton(*arguments, dim**-0.5, return_lse=True, path=path)
+    assert_as_close_as_plain_half(actual, naive_sparse_prefill, arguments, dim**-0.5)
+
+
+@pytest.mark.parametrize("dim", [128, 512])
+def test_lists_without_padding_need_no_mask(dim, path):
+    q, pool, kv, sink = tensors(37, 64, dim, 997, 131)
+    lists = random_lists([64 * (t % 5) for t in range(37)], 997, sentinel=0.0)
+    extend = random_lists([64 * (t % 3) for t in range(37)], 131, sentinel=0.0)
+    arguments = [q, pool, *lists, kv, *extend, sink]
+    actual = sparse_prefill_triton(*arguments, dim**-0.5, return_lse=True, path=path)
+    assert_as_close_as_plain_half(actual, naive_sparse_prefill, arguments, dim**-0.5)
 
 
 @pytest.mark.parametrize("config", [(16, 16, 4, 2), (16, 32, 4, 3), (32, 32, 4, 3), (64, 32, 8, 3), (64, 64, 8, 2)])
@@ -188,15 +209,16 @@ def test_prefill_with_the_indices_of_the_model(index, heads, path):
 
 
 @pytest.mark.parametrize("heads", [16, 64])
-def test_tokens_without_keys_and_sinks_of_any_size(heads, path):
-    arguments = prefill_case(tokens=7, heads=heads)
+@pytest.mark.parametrize("dim", [128, 512])
+def test_tokens_without_keys_and_sinks_of_any_size(heads, dim, path):
+    arguments = prefill_case(tokens=7, heads=heads, dim=dim)
     arguments[2][:] = -1
     arguments[5][:] = -1
     arguments[7][:4] = torch.tensor([-math.inf, 1e4, -1e4, 0.0], device=CUDA)
     out, lse = sparse_prefill_triton(*arguments, 0.04, return_lse=True, path=path)
     assert not out.any()
     torch.testing.assert_close(lse, arguments[7].expand(7, -1))
-    arguments = prefill_case(tokens=33, heads=heads)
+    arguments = prefill_case(tokens=33, heads=heads, dim=dim)
     arguments[7][:4] = torch.tensor([-math.inf, 40.0, -1e4, 0.0], device=CUDA)
     actual = sparse_prefill_triton(*arguments, 0.04, return_lse=True, path=path)
     upcast = [a.double() if a.is_floating_point() else a for a in arguments]
@@ -217,11 +239,11 @@ def guarded_empty_like(blocks):
     return allocate
 
 
-@pytest.mark.parametrize(("heads", "dim"), [(128, 512), (16, 512), (20, 40)])
+@pytest.mark.parametrize(("heads", "dim"), [(128, 512), (16, 512), (64, 128), (16, 128), (80, 256), (20, 40)])
 @pytest.mark.parametrize("splits", [None, 1, 4])
 def test_every_element_is_written_and_nothing_around(monkeypatch, heads, dim, splits, path):
-    if dim != 512 and path == "hopper":
-        pytest.skip("the Hopper kernels have one head dim")
+    if dim not in launch_hopper.WIDE and path == "hopper":
+        pytest.skip("the Hopper kernels have no such head dim")
     blocks = []
     monkeypatch.setattr("tensorpact_kernels.sparse_prefill.launch.torch.empty_like", guarded_empty_like(blocks))
     arguments = prefill_case(heads=heads, dim=dim)
@@ -238,13 +260,16 @@ def test_every_element_is_written_and_nothing_around(monkeypatch, heads, dim, sp
 
 
 @pytest.mark.parametrize("splits", [None, 1, 2, 7, 32])
-@pytest.mark.parametrize(("heads", "tokens"), [(16, 5), (128, 5), (16, 256)])
-def test_decode(heads, tokens, splits, path):
-    q, pool, _, sink = tensors(tokens, heads, 512, 20011, 1)
+@pytest.mark.parametrize(
+    ("heads", "tokens", "dim"),
+    [(16, 5, 512), (128, 5, 512), (16, 256, 512), (16, 5, 128), (64, 7, 128), (13, 64, 256), (80, 5, 256)],
+)
+def test_decode(heads, tokens, dim, splits, path):
+    q, pool, _, sink = tensors(tokens, heads, dim, 20011, 1)
     counts = [0 if t % 5 == 3 else 128 + 997 * t % 4000 for t in range(tokens)]
     arguments = [q, pool, *random_lists(counts, len(pool)), sink]
-    actual = sparse_decode_triton(*arguments, 512**-0.5, return_lse=True, kv_splits=splits, path=path)
-    assert_as_close_as_plain_half(actual, naive_sparse_decode, arguments, 512**-0.5)
+    actual = sparse_decode_triton(*arguments, dim**-0.5, return_lse=True, kv_splits=splits, path=path)
+    assert_as_close_as_plain_half(actual, naive_sparse_decode, arguments, dim**-0.5)
 
 
 @pytest.mark.parametrize("heads", [16, 128])
@@ -277,10 +302,10 @@ def padded_rows(tensor, pad):
     return wide[..., : tensor.shape[-1]]
 
 
-@pytest.mark.parametrize("heads", [16, 128])
+@pytest.mark.parametrize(("heads", "dim"), [(16, 512), (128, 512), (16, 128), (64, 256)])
 @pytest.mark.parametrize("pad", [0, 16, 8, 1])
-def test_strided_rows_and_lists_of_the_models_head_dim(heads, pad):
-    plain = prefill_case(heads=heads)
+def test_strided_rows_and_lists_of_the_head_dims_of_both_kernels(heads, dim, pad):
+    plain = prefill_case(heads=heads, dim=dim)
     strided = [value.repeat_interleave(2)[::2] if value.ndim == 1 else padded_rows(value, pad) for value in plain]
     strided[0] = torch.cat([strided[0], strided[0]], dim=1)[:, :heads]
     if pad:
@@ -294,7 +319,7 @@ def test_strided_rows_and_lists_of_the_models_head_dim(heads, pad):
 def test_rows_that_are_not_copied_in_vectors_take_the_portable_kernel():
     plain = torch.zeros(3, 16, 512, device=CUDA, dtype=torch.bfloat16)
     assert not launch_hopper.applies(plain.float())
-    assert not launch_hopper.applies(plain[:, :, :256])
+    assert not launch_hopper.applies(plain[:, :, :192])
     assert not launch_hopper.applies(plain, padded_rows(plain[0], 1))
     assert not launch_hopper.applies(plain, padded_rows(plain[0], 8))
     assert not launch_hopper.applies(plain, plain.flatten()[1 : 1 + 512 * 3].view(3, 512))
@@ -330,17 +355,17 @@ def test_more_tokens_than_a_grid_axis_holds(path):
     assert (out.double() - upcast).norm() / upcast.norm() < 1e-2
 
 
-@pytest.mark.parametrize("heads", [16, 128])
+@pytest.mark.parametrize(("heads", "dim"), [(16, 512), (128, 512), (16, 128), (64, 128)])
 @pytest.mark.parametrize("splits", [None, 1, 4])
-def test_capture_and_replay_without_a_sync(splits, heads, path):
-    arguments = prefill_case(tokens=19, heads=heads)
+def test_capture_and_replay_without_a_sync(splits, heads, dim, path):
+    arguments = prefill_case(tokens=19, heads=heads, dim=dim)
     if splits is not None:
         arguments = [*arguments[:4], arguments[7]]
 
     def call():
         if splits is None:
-            return sparse_prefill_triton(*arguments, 512**-0.5, path=path)
-        return sparse_decode_triton(*arguments, 512**-0.5, kv_splits=splits, path=path)
+            return sparse_prefill_triton(*arguments, dim**-0.5, path=path)
+        return sparse_decode_triton(*arguments, dim**-0.5, kv_splits=splits, path=path)
 
     call()
     torch.cuda.set_sync_debug_mode("error")

@@ -113,7 +113,7 @@ def compile_cases(root):
 
     yield "tensorpact_kernels", project
     if checks.GLUON is None:
-        yield "tensorpact_kernels gluon", lambda: checks.test_hopper_kernels(16, False, True)
+        yield "tensorpact_kernels gluon", lambda: checks.test_hopper_kernels(16, 512, False, True)
 
     def bare():
         import bare.device
@@ -129,7 +129,7 @@ def compile_cases(root):
             import bare.device_hopper_narrow
 
             checks.device_hopper_narrow = bare.device_hopper_narrow
-            checks.test_hopper_kernels(16, False, True)
+            checks.test_hopper_kernels(16, 512, False, True)
 
         yield "bare gluon", bare_gluon
 

@@ -11,6 +11,7 @@ from triton.compiler import ASTSource  # noqa: E402
 from tensorpact_kernels._launching import padded  # noqa: E402
 from tensorpact_kernels.sparse_prefill import device, device_split  # noqa: E402
 from tensorpact_kernels.sparse_prefill.launch import decode_config, prefill_config  # noqa: E402
+from tensorpact_kernels.sparse_prefill.launch_hopper import hopper_tile  # noqa: E402
 from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine_columns  # noqa: E402
 
 try:
@@ -136,60 +137,73 @@ def test_combine(splits, early):
     assert "ld.global.v4" in kernel.asm["ptx"]
 
 
-@pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
-@pytest.mark.parametrize(
-    ("heads", "split", "extend"), [(16, False, True), (32, True, False), (48, True, False), (128, False, True)]
-)
-def test_hopper_kernels(heads, split, extend):
-    narrow = heads <= 32
+def hopper_kernel(heads, dim, *, split, extend, **options):
+    chosen = hopper_tile(heads, dim)
     kernel = compile_for_hopper(
-        device_hopper_narrow.sparse_narrow_kernel if narrow else device_hopper.sparse_wide_kernel,
+        device_hopper_narrow.sparse_narrow_kernel if chosen.block_h == 16 else device_hopper.sparse_wide_kernel,
         None,
         make_source=GluonASTSource,
-        optional=["lse_ptr"],
         HEADS=heads,
-        BLOCK_H=16 if narrow else 64,
-        BLOCK_D=512,
+        BLOCK_H=chosen.block_h,
+        BLOCK_D=dim,
         BLOCK_K=64,
         EXTEND=extend,
         SPLIT=split,
-        num_warps=4 if narrow else 8,
+        num_warps=chosen.num_warps,
+        **options,
     )
     assert kernel.metadata.shared <= SHARED_LIMIT
-    assert "wgmma" in kernel.asm["ptx"]
     assert "cp.async.cg.shared.global [" in kernel.asm["ptx"], "the rows are not copied in 16-byte pieces"
-    assert ("griddepcontrol.launch_dependents" in kernel.asm["ptx"]) == split
-    assert "atom." not in kernel.asm["ptx"]
+    return kernel.asm["ptx"]
+
+
+HOPPER_SHAPES = [(16, 512, False, True), (32, 512, True, False), (48, 512, True, False), (128, 512, False, True)]
+HOPPER_SHAPES += [(16, 128, True, False), (17, 128, False, True), (64, 128, True, False), (3, 256, False, True)]
+HOPPER_SHAPES += [(80, 256, False, True)]
 
 
 @pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
-@pytest.mark.parametrize(("heads", "split", "extend"), [(16, True, False), (128, False, True)])
-def test_hopper_kernels_report_what_they_mask(heads, split, extend):
-    narrow = heads <= 32
-    kernel = compile_for_hopper(
-        device_hopper_narrow.sparse_narrow_kernel if narrow else device_hopper.sparse_wide_kernel,
-        None,
-        make_source=GluonASTSource,
-        flag=True,
-        HEADS=heads,
-        BLOCK_H=16 if narrow else 64,
-        BLOCK_D=512,
-        BLOCK_K=64,
-        EXTEND=extend,
-        SPLIT=split,
-        num_warps=4 if narrow else 8,
-    )
-    assert kernel.metadata.shared <= SHARED_LIMIT
-    ptx = kernel.asm["ptx"]
+@pytest.mark.parametrize(("heads", "dim", "split", "extend"), HOPPER_SHAPES)
+def test_hopper_kernels(heads, dim, split, extend):
+    ptx = hopper_kernel(heads, dim, split=split, extend=extend, optional=["lse_ptr"])
+    assert "wgmma" in ptx
+    assert ("griddepcontrol.launch_dependents" in ptx) == split
+    assert "atom." not in ptx
+
+
+@pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
+@pytest.mark.parametrize("wide", ["prefix", "extend"])
+@pytest.mark.parametrize(("heads", "dim"), [(16, 512), (64, 128)])
+def test_hopper_kernels_read_lists_of_two_index_types(heads, dim, wide):
+    types = {f"{wide}_{name}_ptr": "*i64" for name in ("indices", "indptr")}
+    hopper_kernel(heads, dim, split=False, extend=True, types=types)
+
+
+@pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
+@pytest.mark.parametrize(("heads", "dim", "split", "extend"), HOPPER_SHAPES[::3])
+def test_hopper_kernels_report_what_they_mask(heads, dim, split, extend):
+    ptx = hopper_kernel(heads, dim, split=split, extend=extend, flag=True)
     # What tells is a function of its own behind the loop: in front of it, it would cost the loop its registers.
     assert ptx.rindex("wgmma.mma_async") < ptx.index("call.uni") < ptx.index("cas.b64")
 
 
 def test_splits_fill_the_device_and_no_more():
-    assert [choose_splits(blocks, 64, 132, pairs=True) for blocks in (1, 16, 64, 132, 256)] == [64, 8, 4, 2, 1]
-    assert [choose_splits(blocks, 64, 132, pairs=False) for blocks in (2, 32, 128, 256)] == [64, 4, 1, 1]
-    assert choose_splits(1, 1, 132, pairs=True) == 1
-    assert choose_splits(1000, 64, 132, pairs=True) == 1
+    assert [choose_splits(blocks, 64, 132, together=2) for blocks in (1, 16, 64, 132, 256)] == [64, 8, 4, 2, 1]
+    assert [choose_splits(blocks, 64, 132) for blocks in (2, 32, 128, 256)] == [64, 4, 1, 1]
+    assert choose_splits(1, 1, 132, together=2) == 1
+    assert choose_splits(1000, 64, 132, together=2) == 1
+
+
+def test_small_programs_share_a_multiprocessor_in_greater_numbers():
+    little = {"together": 4, "crowding": 0.24}
+    assert [choose_splits(blocks, 64, 132, **little) for blocks in (16, 64, 132, 256)] == [16, 8, 4, 2]
+    assert choose_splits(64, 4, 132, **little) == 1
+
+
+@pytest.mark.parametrize("dim", [128, 256, 512])
+def test_the_hopper_tile_depends_on_the_heads(dim):
+    few = 32 if dim == 512 else 16
+    assert [hopper_tile(heads, dim).block_h for heads in (1, few, few + 1, 128)] == [16, 16, 64, 64]
 
 
 def test_tiles_fit_shared_memory_and_registers():

@@ -446,6 +446,12 @@ def hopper():
             device, heads=64, dim=512, dtype=half, path="hopper", index=torch.int64
         ),
         "sparse decode": lambda device: sparse_decode(device, heads=16, dim=512, dtype=half, splits=3, path="hopper"),
+        "sparse prefill, 128 columns": lambda device: sparse_prefill(
+            device, heads=64, dim=128, dtype=half, path="hopper"
+        ),
+        "sparse decode, 256 columns": lambda device: sparse_decode(
+            device, heads=16, dim=256, dtype=half, splits=2, path="hopper", index=torch.int64
+        ),
         "replay": lambda device: kda(device, key_dim=64, value_dim=64, config=StagedConfig(64, 1, 4)),
         "state": lambda device: kda(device, ring=0, key_dim=128, value_dim=128, config=StagedConfig(64, 2, 4)),
         "pages": lambda device: paged(device, page=16, dims=(64, 64), dtype=half, path="hopper"),

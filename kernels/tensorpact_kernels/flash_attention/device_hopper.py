@@ -18,7 +18,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, load_tile
 from tensorpact_kernels.flash_attention.device import with_sink
-from tensorpact_kernels.flash_attention.device_hopper_report import is_share_wrong, look_at_share, report_share
+from tensorpact_kernels.flash_attention.device_hopper_report import is_sequence_wrong, load_numbers, report_share
 from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, rotated, seen_by
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
@@ -334,12 +334,8 @@ def hopper_decode_kernel(
         if step < steps:
             fetch(descs, tiles, full, place, step, share_begin + step * BLOCK_N, STAGES, KEYS, PAGED, PAGE)
     if flag_memory is not None:
-        # The program of the first queries, which every sequence with a query has, speaks for the sequence.
-        is_first = (key_head == 0) & (split == 0) & (tile == 0)
-        looked = look_at_share(
-            is_first, key_head, batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows, table_ptr,
-            page_table_stride_page, gl.maximum(begin, share_begin), share_end, num_pages, PAGED, PAGE, num_warps,
-        )  # fmt: skip
+        numbers = load_numbers(batch_idx_ptr, used_k_ptr, sequence)
+        missing = gl.full([BLOCK_N], 0, gl.int32, SLOT)
 
     copy_rows = first_row + gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, COPY))
     copy_token = copy_rows // GROUP
@@ -374,7 +370,10 @@ def hopper_decode_kernel(
         there = (slot >= begin) & (slot < share_end)
         if PAGED:
             pages = gl.load(table_ptr + (slot // PAGE).to(gl.int64) * page_table_stride_page, mask=there, other=-1)
-            there = there & (pages >= 0) & (pages < num_pages)
+            known = (pages >= 0) & (pages < num_pages)
+            if flag_memory is not None:
+                missing = missing | (there & ~known).to(gl.int32)
+            there = there & known
         mbarrier.wait(full.index(step % STAGES), (step // STAGES) % 2)
         if KEYS:
             k_tile = k_tiles.index(step % STAGES)
@@ -445,9 +444,13 @@ def hopper_decode_kernel(
         mask = gl.expand_dims(is_query, 1) & gl.expand_dims(out_dims < VALUE_DIM, 0)
         gl.store(out_pointers, gl.convert_layout(gl.permute(rounded, (1, 0)), COPY), mask=mask)
     if flag_memory is not None:
+        # The program of the first queries, which every sequence with a query has, speaks for the sequence. The other
+        # key heads have the same pages.
+        is_first = (key_head == 0) & (split == 0) & (tile == 0)
+        wrong = is_first & is_sequence_wrong(numbers, batch_idx_ptr, used_k_ptr, num_new, capacity, num_rows)
         # What was in shared memory is done with when it is written for this.
         barrier()
-        if is_share_wrong(looked, num_pages, PAGED):
+        if wrong | ((key_head == 0) & (gl.max(missing, axis=0) > 0)):
             report_share(
                 flag_memory, flag_counters, flag_call, is_first, batch_idx_ptr, used_k_ptr, page_table_ptr,
                 page_table_stride_row, page_table_stride_page, sequence, num_new, capacity, num_rows, row,

@@ -1,4 +1,4 @@
-"""What the Hopper kernels report: sequences and pages, looked at while the copy unit fetches the first tiles.
+"""What the Hopper kernels report: sequences, and the pages that their loops look up.
 
 A number that is wrong is told by the last thing a program does: atomics in front of the loop would change how the loop
 is compiled.
@@ -13,7 +13,7 @@ from typing import no_type_check
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from tensorpact_kernels.flash_attention.device_report import is_sequence_wrong, report_page, report_sequence
+from tensorpact_kernels.flash_attention.device_report import report_page, report_sequence
 
 
 @no_type_check
@@ -24,80 +24,29 @@ def _is_bad(column, page, last, num_pages):
 
 @no_type_check
 @gluon.jit
-def _look_at_pages(table_ptr, table_stride_page, begin, end, num_pages, PAGE: gl.constexpr, num_warps: gl.constexpr):
-    """Return, by thread, the first pages of some slots, and whether one of the others is not there.
+def load_numbers(batch_idx_ptr, used_k_ptr, sequence):
+    """Return a sequence's row and length as they are; where there is none of either, zero.
 
-    The first ones, which are all in most calls, are compared at the end, so that nothing waits for them here.
-
-    Args:
-        table_ptr: The sequence's row of the table.
-        table_stride_page: Stride of its columns.
-        begin: First slot.
-        end: The slot behind the last.
-        num_pages: Pages that there are.
-        PAGE: Slots of a page.
-        num_warps: Warps of the program.
+    They are compared by ``is_sequence_wrong``, at the end, so that nothing waits for them here.
     """
-    SCAN: gl.constexpr = 32 * num_warps
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [num_warps], [0])
-    last = (end + PAGE - 1) // PAGE
-    column = begin // PAGE + gl.arange(0, SCAN, layout=LAYOUT)
-    pages = gl.load(table_ptr + column.to(gl.int64) * table_stride_page, mask=column < last, other=0)
-    missing = gl.full([SCAN], 0, gl.int32, LAYOUT)
-    for start in range(begin // PAGE + SCAN, last, SCAN):
-        column = start + gl.arange(0, SCAN, layout=LAYOUT)
-        page = gl.load(table_ptr + column.to(gl.int64) * table_stride_page, mask=column < last, other=0)
-        missing = missing | _is_bad(column, page, last, num_pages).to(gl.int32)
-    return pages, missing
+    row, length = sequence * 0, sequence * 0
+    if batch_idx_ptr is not None:
+        row = gl.load(batch_idx_ptr + sequence)
+    if used_k_ptr is not None:
+        length = gl.load(used_k_ptr + sequence)
+    return row, length
 
 
 @no_type_check
 @gluon.jit
-def look_at_share(
-    is_first,
-    key_head,
-    batch_idx_ptr,
-    used_k_ptr,
-    sequence,
-    num_new,
-    capacity,
-    num_rows,
-    table_ptr,
-    table_stride_page,
-    begin,
-    end,
-    num_pages,
-    PAGED: gl.constexpr,
-    PAGE: gl.constexpr,
-    num_warps: gl.constexpr,
-):
-    """Return what ``is_share_wrong`` puts together at the end: of the sequence, and of the share's pages.
-
-    The other key heads have the same pages, and look at none.
-    """
-    wrong = is_first & is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows)
-    # A tuple holds no None, so what is not there is stood in for by something that nothing looks at.
-    pages, missing = wrong, wrong
-    if PAGED:
-        seen_end = gl.where(key_head == 0, end, 0)
-        pages, missing = _look_at_pages(table_ptr, table_stride_page, begin, seen_end, num_pages, PAGE, num_warps)
-    return wrong, pages, missing
-
-
-@no_type_check
-@gluon.jit
-def is_share_wrong(seen, num_pages, PAGED: gl.constexpr):
-    """Return whether something that ``look_at_share`` saw is wrong.
-
-    Args:
-        seen: Whether the sequence is, the first pages, and whether one of the others is not there.
-        num_pages: Pages that there are, at least one.
-        PAGED: Whether there is a table.
-    """
-    wrong, pages, missing = seen
-    if PAGED:
-        bad = ((pages < 0) | (pages >= num_pages)).to(gl.int32)
-        wrong = wrong | (gl.max(missing | bad, axis=0) > 0)
+def is_sequence_wrong(numbers, batch_idx_ptr, used_k_ptr, num_new, capacity, num_rows):
+    """Return whether a sequence has a row that is not there or a length that does not fit."""
+    row, length = numbers
+    wrong = row < 0
+    if batch_idx_ptr is not None:
+        wrong = wrong | (row >= num_rows)
+    if used_k_ptr is not None:
+        wrong = wrong | (length < 0) | (length.to(gl.int64) + num_new > capacity)
     return wrong
 
 

@@ -12,12 +12,10 @@ import triton.language as tl
 from tensorpact_kernels.sparse_prefill.device_lists import (
     EXTEND,
     PREFIX,
-    SCAN,
     clamp_span,
     indices_at,
     is_wrong,
     load_span,
-    past_rows,
     report_list,
 )
 
@@ -74,13 +72,18 @@ def _attend_rows(
     begin,
     end,
     scale_log2,
+    past,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_K: tl.constexpr,
     STAGES: tl.constexpr,
     UPCAST: tl.constexpr,
+    TOLD: tl.constexpr,
 ):
-    """Fold one index list into the running softmax of a block of heads."""
+    """Fold one index list into the running softmax of a block of heads, and into ``past`` whether one is past the rows.
+
+    Indices are compared with the rows as they were loaded, a thread each; the layouts of the products hold many copies.
+    """
     LATE_SUM: tl.constexpr = len(sums.shape) == 2
     dims = tl.arange(0, BLOCK_D)
     dim_offsets = dims.to(tl.int64) * rows_stride_dim
@@ -90,8 +93,11 @@ def _attend_rows(
     # from prefetching the rows.
     upcoming = indices_at(indices_ptr, indices_stride, begin + keys, end)
     for position in tl.range(begin, end, BLOCK_K, num_stages=STAGES):
-        index = upcoming.to(tl.int64)
-        valid = (index >= 0) & (index < num_rows)
+        beyond = upcoming >= num_rows
+        if TOLD:
+            past = past | beyond.to(tl.int32)
+        index = tl.where(beyond, -1, upcoming).to(tl.int64)
+        valid = index >= 0
         mask = valid[:, None]
         if HEAD_DIM != BLOCK_D:
             mask = mask & (dims < HEAD_DIM)[None, :]
@@ -124,7 +130,7 @@ def _attend_rows(
         else:
             acc = tl.dot(weights.to(half), tile, acc)
         row_max = new_max
-    return acc, row_max, sums
+    return acc, row_max, sums, past
 
 
 @no_type_check
@@ -203,38 +209,29 @@ def sparse_prefill_kernel(
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
     sums = _no_sums(BLOCK_H, BLOCK_K)
+    TOLD: tl.constexpr = flag_memory is not None
+    past = tl.zeros((BLOCK_K,), dtype=tl.int32)
     prefix_begin, prefix_end = load_span(prefix_indptr_ptr, prefix_indptr_stride, token)
     if flag_memory is not None:
         wrong = is_wrong(prefix_begin, prefix_end, num_prefix_indices)
     prefix_begin, prefix_end = clamp_span(prefix_begin, prefix_end, num_prefix_indices)
-    acc, row_max, sums = _attend_rows(
+    acc, row_max, sums, past = _attend_rows(
         q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, None, 0, 0,
         prefix_indices_ptr, prefix_indices_stride, prefix_begin, prefix_end, scale_log2,
-        HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
+        past, HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST, TOLD,
     )  # fmt: skip
     begin, end = load_span(extend_indptr_ptr, extend_indptr_stride, token)
     if flag_memory is not None:
         wrong = wrong | is_wrong(begin, end, num_extend_indices)
     begin, end = clamp_span(begin, end, num_extend_indices)
-    acc, row_max, sums = _attend_rows(
+    acc, row_max, sums, past = _attend_rows(
         q, acc, row_max, sums,
         kv_ptr, kv_stride_row, kv_stride_dim, num_kv_rows, None, 0, 0,
         extend_indices_ptr, extend_indices_stride, begin, end, scale_log2,
-        HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
+        past, HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST, TOLD,
     )  # fmt: skip
 
-    if flag_memory is not None:
-        # The other head blocks have the same lists.
-        is_first = tl.program_id(0) % head_blocks == 0
-        past = (wrong & is_first).to(tl.int32) + tl.zeros((SCAN,), dtype=tl.int32)
-        past = past_rows(
-            past, prefix_indices_ptr, prefix_indices_stride, prefix_begin, tl.where(is_first, prefix_end, prefix_begin),
-            num_pool_rows,
-        )  # fmt: skip
-        past = past_rows(
-            past, extend_indices_ptr, extend_indices_stride, begin, tl.where(is_first, end, begin), num_kv_rows
-        )  # fmt: skip
     sink = tl.load(sink_ptr + heads.to(tl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
     out, lse = with_sink(acc, row_max, _total(sums), sink)
     out_offsets = token * out_stride_token + head_offsets * out_stride_head + dim_offsets * out_stride_dim
@@ -242,7 +239,8 @@ def sparse_prefill_kernel(
     if lse_ptr is not None:
         tl.store(lse_ptr + token * HEADS + heads, lse, mask=heads < HEADS)
     if flag_memory is not None:
-        if tl.max(past, axis=0) > 0:
+        # The other head blocks have the same lists.
+        if (tl.program_id(0) % head_blocks == 0) & (wrong | (tl.max(past, axis=0) > 0)):
             tl.debug_barrier()
             report_list(
                 flag_memory, flag_counters, flag_call, PREFIX, prefix_indptr_ptr, prefix_indptr_stride, token,
@@ -324,18 +322,15 @@ def sparse_decode_kernel(
     acc = tl.zeros((BLOCK_H, BLOCK_D), dtype=tl.float32)
     row_max = tl.full((BLOCK_H,), LOWEST, dtype=tl.float32)
     sums = _no_sums(BLOCK_H, BLOCK_K)
-    acc, row_max, sums = _attend_rows(
+    TOLD: tl.constexpr = flag_memory is not None
+    past = tl.zeros((BLOCK_K,), dtype=tl.int32)
+    acc, row_max, sums, past = _attend_rows(
         q, acc, row_max, sums,
         pool_ptr, pool_stride_row, pool_stride_dim, num_pool_rows, scales_ptr, scales_stride_row, scales_stride_group,
         indices_ptr, indices_stride, begin, end, scale_log2,
-        HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST,
+        past, HEAD_DIM, BLOCK_D, BLOCK_K, STAGES, UPCAST, TOLD,
     )  # fmt: skip
 
-    if flag_memory is not None:
-        # The other head blocks have the same list.
-        is_first = tl.program_id(0) % head_blocks == 0
-        past = (wrong & is_first).to(tl.int32) + tl.zeros((SCAN,), dtype=tl.int32)
-        past = past_rows(past, indices_ptr, indices_stride, begin, tl.where(is_first, end, begin), num_pool_rows)
     if not SPLIT:
         sink = tl.load(sink_ptr + heads.to(tl.int64) * sink_stride, mask=heads < HEADS, other=0.0)
         out, lse = with_sink(acc, row_max, _total(sums), sink)
@@ -349,7 +344,8 @@ def sparse_decode_kernel(
         tl.store(partial_sum_ptr + partial, _total(sums), mask=heads < HEADS)
         tl.store(partial_acc_ptr + partial[:, None] * HEAD_DIM + dim_offsets, acc, mask=tile_mask)
     if flag_memory is not None:
-        if tl.max(past, axis=0) > 0:
+        # The other head blocks have the same list.
+        if (tl.program_id(0) % head_blocks == 0) & (wrong | (tl.max(past, axis=0) > 0)):
             tl.debug_barrier()
             report_list(
                 flag_memory, flag_counters, flag_call, PREFIX, indptr_ptr, indptr_stride, token, num_indices,

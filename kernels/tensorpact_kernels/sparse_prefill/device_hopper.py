@@ -17,15 +17,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, copy_to_shared
-from tensorpact_kernels.sparse_prefill.device_hopper_report import past_by_thread, report_lists, share_of, tiles_of
+from tensorpact_kernels.sparse_prefill.device_hopper_report import report_lists, share_of, tiles_of
 from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, is_wrong, load_span
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
-
-# What stands for an index past the rows where it is told of: no padding is as low.
-PAST = gl.constexpr(-(1 << 62))
 
 COUNTS = ["num_pool_rows", "num_kv_rows", "num_prefix_indices", "num_extend_indices", "num_splits", "flag_call"]
 LISTS = ["prefix_indices_ptr", "prefix_indptr_ptr", "extend_indices_ptr", "extend_indptr_ptr", "sink_ptr", "lse_ptr"]
@@ -33,60 +30,91 @@ LISTS = ["prefix_indices_ptr", "prefix_indptr_ptr", "extend_indices_ptr", "exten
 
 @no_type_check
 @gluon.jit
-def _load_indices(source, step, keys, BLOCK_K: gl.constexpr, TOLD: gl.constexpr):
-    indices_ptr, stride, begin, end, num_rows = source
-    position = begin + step * BLOCK_K + keys
-    index = gl.load(indices_ptr + position * stride, mask=position < end, other=-1)
-    if TOLD:
-        index = gl.where(index < num_rows, index.to(gl.int64), PAST)
-    else:
-        index = gl.where(index < num_rows, index, -1).to(gl.int64)
-    return index
+def _tile_of_list(source, step, BLOCK_K: gl.constexpr):
+    """Return where a tile of a list begins in memory, the stride, and how many indices it has."""
+    indices_ptr, stride, begin, end, _ = source
+    first = begin + step.to(gl.int64) * BLOCK_K
+    return indices_ptr + first * stride, stride, gl.minimum(end - first, BLOCK_K).to(gl.int32)
 
 
 @no_type_check
 @gluon.jit
-def indices_of(
-    step, prefix_tiles, prefix, extend, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr, TOLD: gl.constexpr = False
-):
-    """Return the row indices of one tile, below zero for every key that does not count.
+def _load_indices(tile, keys):
+    tile_ptr, stride, count = tile
+    return gl.load(tile_ptr + keys.to(gl.int64) * stride, mask=keys < count, other=-1)
+
+
+@no_type_check
+@gluon.jit
+def _select(condition, first, second):
+    """Return one of two tiles of lists of one type, without a branch."""
+    return (
+        gl.where(condition, first[0], second[0]),
+        gl.where(condition, first[1], second[1]),
+        gl.where(condition, first[2], second[2]),
+    )
+
+
+@no_type_check
+@gluon.jit
+def indices_of(step, lists, BLOCK_K: gl.constexpr, LAYOUT: gl.constexpr, EXTEND: gl.constexpr):
+    """Return the row indices of one tile as they are, -1 behind its list.
+
+    Nothing is done with them here, so that nothing waits for them before they are used, a step later.
 
     Args:
         step: Which tile.
-        prefix_tiles: Tiles of the first list, which the second's come behind.
-        prefix: List of rows in the pool.
-        extend: List of new rows.
+        lists: Tiles of the first list, which the second's come behind; the list of rows in the pool; that of new rows.
         BLOCK_K: Keys of a tile.
         LAYOUT: Layout of the keys.
-        TOLD: Whether an index past the rows becomes ``PAST``, by which it is told from padding.
+        EXTEND: Whether there is the second list.
     """
+    prefix_tiles, prefix, extend = lists
     keys = gl.arange(0, BLOCK_K, layout=LAYOUT)
-    if step < prefix_tiles:
-        index = _load_indices(prefix, step, keys, BLOCK_K, TOLD)
+    if EXTEND and prefix[0].dtype != extend[0].dtype:
+        if step < prefix_tiles:
+            index = _load_indices(_tile_of_list(prefix, step, BLOCK_K), keys).to(gl.int64)
+        else:
+            index = _load_indices(_tile_of_list(extend, step - prefix_tiles, BLOCK_K), keys).to(gl.int64)
     else:
-        index = _load_indices(extend, step - prefix_tiles, keys, BLOCK_K, TOLD)
+        tile = _tile_of_list(prefix, step, BLOCK_K)
+        if EXTEND:
+            tile = _select(step < prefix_tiles, tile, _tile_of_list(extend, step - prefix_tiles, BLOCK_K))
+        index = _load_indices(tile, keys)
     return index
 
 
 @no_type_check
 @gluon.jit
-def _gather_rows(tile, rows_ptr, stride, index, LAYOUT: gl.constexpr):
-    dims = gl.arange(0, tile.shape[1], layout=gl.SliceLayout(0, LAYOUT))
-    pointers = gl.expand_dims(rows_ptr + index * stride, 1) + gl.expand_dims(dims, 0)
-    copy_to_shared(tile, pointers, mask=gl.expand_dims(index >= 0, 1))
+def is_past(index, step, lists, EXTEND: gl.constexpr):
+    """Return which indices of a tile are past the rows of its list."""
+    prefix_tiles, prefix, extend = lists
+    num_rows = prefix[4]
+    if EXTEND:
+        num_rows = gl.where(step < prefix_tiles, num_rows, extend[4])
+    return index >= num_rows
 
 
 @no_type_check
 @gluon.jit
-def gather(tile, step, prefix_tiles, last, pool, kv, index, EXTEND: gl.constexpr, LAYOUT: gl.constexpr):
+def worst_of(index, step, lists, EXTEND: gl.constexpr):
+    """Return what the worst of a tile's indices is: 0 a row, 1 below zero, 2 past the rows."""
+    return gl.max(gl.where(is_past(index, step, lists, EXTEND), 2, (index < 0).to(gl.int32)), axis=0)
+
+
+@no_type_check
+@gluon.jit
+def gather(tile, step, last, lists, pool, kv, index, EXTEND: gl.constexpr, LAYOUT: gl.constexpr):
     """Start copying one tile of rows into shared memory, as one group; skipped rows are zero-filled."""
-    pool_ptr, pool_stride = pool
-    if step < gl.minimum(prefix_tiles, last):
-        _gather_rows(tile, pool_ptr, pool_stride, index, LAYOUT)
+    rows_ptr, stride = pool
     if EXTEND:
-        kv_ptr, kv_stride = kv
-        if (step >= prefix_tiles) & (step < last):
-            _gather_rows(tile, kv_ptr, kv_stride, index, LAYOUT)
+        rows_ptr = gl.where(step < lists[0], rows_ptr, kv[0])
+        stride = gl.where(step < lists[0], stride, kv[1])
+    row = gl.where(is_past(index, step, lists, EXTEND), -1, index).to(gl.int64)
+    if step < last:
+        dims = gl.arange(0, tile.shape[1], layout=gl.SliceLayout(0, LAYOUT))
+        pointers = gl.expand_dims(rows_ptr + row * stride, 1) + gl.expand_dims(dims, 0)
+        copy_to_shared(tile, pointers, mask=gl.expand_dims(row >= 0, 1))
     async_copy.commit_group()
 
 
@@ -149,7 +177,7 @@ def sparse_wide_kernel(
     SPLIT: gl.constexpr,
     num_warps: gl.constexpr,
 ):
-    """Share a block of heads between two warpgroups: each scores half of the keys and owns half of the columns."""
+    """Give a block of heads to one warpgroup, or to two: each scores half of the keys and owns half of the columns."""
     dtype: gl.constexpr = q_ptr.dtype.element_ty
     COPY: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [num_warps, 1], [1, 0])
     GROUPS: gl.constexpr = num_warps // 4
@@ -158,6 +186,8 @@ def sparse_wide_kernel(
     ROW: gl.constexpr = gl.SliceLayout(1, SCORES)
     COPY_KEY: gl.constexpr = gl.SliceLayout(1, COPY)
     SCORE_KEY: gl.constexpr = gl.SliceLayout(0, SCORES)
+    # Every warp has all keys of a tile, so that all find the same in it without asking one another.
+    LOOK: gl.constexpr = gl.BlockedLayout([BLOCK_K // 32], [32], [num_warps], [0])
     WIDE: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
 
     head_blocks: gl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
@@ -168,7 +198,8 @@ def sparse_wide_kernel(
     first_head = (gl.program_id(0) % head_blocks) * BLOCK_H
     q_tile = gl.allocate_shared_memory(dtype, [BLOCK_H, BLOCK_D], WIDE)
     kv_tiles = gl.allocate_shared_memory(dtype, [2, BLOCK_K, BLOCK_D], WIDE)
-    weights_tile = gl.allocate_shared_memory(dtype, [BLOCK_H, BLOCK_K], WIDE)
+    if GROUPS > 1:
+        weights_tile = gl.allocate_shared_memory(dtype, [BLOCK_H, BLOCK_K], WIDE)
 
     copy_heads = first_head + gl.arange(0, BLOCK_H, layout=COPY_KEY)
     copy_dims = gl.arange(0, BLOCK_D, layout=gl.SliceLayout(0, COPY))
@@ -192,25 +223,26 @@ def sparse_wide_kernel(
     pool = (pool_ptr, pool_stride_row)
     kv = (kv_ptr, kv_stride_row)
     prefix_tiles = tiles_of(prefix_begin, prefix_end, BLOCK_K)
+    lists = (prefix_tiles, prefix, extend)
     tiles = prefix_tiles + tiles_of(extend_begin, extend_end, BLOCK_K)
     if SPLIT:
         # The combine kernel may take its places on the device now; it waits for this one's stores.
         gdc_launch_dependents()
     first, last = share_of(split, num_splits, tiles, SPLIT)
 
-    index = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
-    gather(kv_tiles.index(0), first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
-    index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
-
+    index = indices_of(first, lists, BLOCK_K, COPY_KEY, EXTEND)
+    gather(kv_tiles.index(0), first, last, lists, pool, kv, index, EXTEND, COPY)
+    index = indices_of(first + 1, lists, BLOCK_K, COPY_KEY, EXTEND)
+    key = indices_of(first, lists, BLOCK_K, LOOK, EXTEND)
     if flag_memory is not None:
-        # The other head blocks have the same lists, and the other splits the same offsets. Here, where the whole list
-        # comes to the cache for it, the loop gains more than the look costs.
-        behind = gl.where(first_head == 0, last, first)
-        past = past_by_thread(prefix, extend, first, behind, prefix_tiles, EXTEND, BLOCK_K, num_warps)
-        past = past | (wrong_span & (first_head == 0) & (split == 0)).to(gl.int32)
+        # The other splits have the same offsets.
+        worst = gl.where(wrong_span & (split == 0), 2, 0)
 
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, ROW)
-    sums = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
+    if GROUPS > 1:
+        sums = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
+    else:
+        sums = gl.full([BLOCK_H], 0.0, gl.float32, ROW)
     empty_scores = gl.full([BLOCK_H, BLOCK_K], 0.0, gl.float32, SCORES)
     values = gl.full([BLOCK_H, BLOCK_D], 0.0, gl.float32, OUTPUT)
     for step in range(first, last):
@@ -221,25 +253,41 @@ def sparse_wide_kernel(
         barrier()
         pending = warpgroup_mma(q_tile, tile.permute((1, 0)), empty_scores, use_acc=False, is_async=True)
         upcoming = kv_tiles.index((step - first + 1) % 2)
-        gather(upcoming, step + 1, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
-        index = indices_of(step + 2, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
-        key = indices_of(step, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY)
+        gather(upcoming, step + 1, last, lists, pool, kv, index, EXTEND, COPY)
+        index = indices_of(step + 2, lists, BLOCK_K, COPY_KEY, EXTEND)
+        found = worst_of(key, step, lists, EXTEND)
+        key = indices_of(step + 1, lists, BLOCK_K, LOOK, EXTEND)
         scores = warpgroup_mma_wait(0, deps=(pending,))
-        scores = gl.where(gl.expand_dims(key >= 0, 0), scores, float("-inf"))
+        # Most tiles have a row for every key, and need no mask.
+        if found > 0:
+            if flag_memory is not None:
+                worst = gl.maximum(worst, found)
+            own = indices_of(step, lists, BLOCK_K, SCORE_KEY, EXTEND)
+            valid = (own >= 0) & ~is_past(own, step, lists, EXTEND)
+            scores = gl.where(gl.expand_dims(valid, 0), scores, float("-inf"))
         new_max = gl.maximum(row_max, gl.max(scores, axis=1) * scale_log2)
         correction = gl.exp2(row_max - new_max)
         weights = gl.exp2(scores * scale_log2 - gl.expand_dims(new_max, 1))
-        sums = sums * gl.expand_dims(correction, 1) + weights
         row_max = new_max
-        weights_tile.store(weights.to(dtype))
-        fence_async_shared()
-        barrier()
+        if GROUPS > 1:
+            sums = sums * gl.expand_dims(correction, 1) + weights
+            weights_tile.store(weights.to(dtype))
+            fence_async_shared()
+            barrier()
+        else:
+            sums = sums * correction + gl.sum(weights, axis=1)
         values = values * gl.expand_dims(gl.convert_layout(correction, gl.SliceLayout(1, OUTPUT)), 1)
-        pending = warpgroup_mma(weights_tile, tile, values, is_async=True)
+        if GROUPS > 1:
+            pending = warpgroup_mma(weights_tile, tile, values, is_async=True)
+        else:
+            own_weights = gl.convert_layout(weights.to(dtype), gl.DotOperandLayout(0, OUTPUT, 2))
+            pending = warpgroup_mma(own_weights, tile, values, is_async=True)
         values = warpgroup_mma_wait(0, deps=(pending,))
     async_copy.wait_group(0)
 
-    row_sum = gl.sum(sums, axis=1)
+    row_sum = sums
+    if GROUPS > 1:
+        row_sum = gl.sum(sums, axis=1)
     heads = first_head + gl.arange(0, BLOCK_H, layout=ROW)
     if SPLIT:
         partial = (token * HEADS + heads) * num_splits + split
@@ -263,9 +311,10 @@ def sparse_wide_kernel(
         out_pointers = gl.expand_dims(out_rows, 1) + gl.expand_dims(copy_dims, 0)
         gl.store(out_pointers, q_tile.load(COPY), mask=gl.expand_dims(copy_heads < HEADS, 1))
     if flag_memory is not None:
-        # What was in shared memory is done with when it is written for this.
-        barrier()
-        if gl.max(past, axis=0) > 0:
+        # The other head blocks have the same lists.
+        if (first_head == 0) & (worst > 1):
+            # What was in shared memory is done with when it is written for this.
+            barrier()
             report_lists(
                 flag_memory, flag_counters, flag_call, token, split, num_splits,
                 (prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride,

@@ -21,9 +21,9 @@ from tensorpact_kernels.sparse_prefill.device_hopper import (
     COUNTS,
     LISTS,
     LOWEST,
-    PAST,
     gather,
     indices_of,
+    is_past,
     with_sink,
 )
 from tensorpact_kernels.sparse_prefill.device_hopper_report import report_lists, share_of, tiles_of
@@ -109,6 +109,7 @@ def sparse_narrow_kernel(
     pool = (pool_ptr, pool_stride_row)
     kv = (kv_ptr, kv_stride_row)
     prefix_tiles = tiles_of(prefix_begin, prefix_end, BLOCK_K)
+    lists = (prefix_tiles, prefix, extend)
     tiles = prefix_tiles + tiles_of(extend_begin, extend_end, BLOCK_K)
     if SPLIT:
         # The combine kernel may take its places on the device now; it waits for this one's stores.
@@ -120,13 +121,13 @@ def sparse_narrow_kernel(
     q_rows = q_ptr + token * q_stride_token + copy_heads.to(gl.int64) * q_stride_head
     q_pointers = gl.expand_dims(q_rows, 1) + gl.expand_dims(copy_dims, 0)
     copy_to_shared(q_tile, q_pointers, mask=gl.expand_dims(copy_heads < HEADS, 1))
-    index = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
-    gather(tile, first, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
-    index = indices_of(first + 1, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
-    TOLD: gl.constexpr = flag_memory is not None
-    key = indices_of(first, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY, TOLD)
+    index = indices_of(first, lists, BLOCK_K, COPY_KEY, EXTEND)
+    gather(tile, first, last, lists, pool, kv, index, EXTEND, COPY)
+    index = indices_of(first + 1, lists, BLOCK_K, COPY_KEY, EXTEND)
+    key = indices_of(first, lists, BLOCK_K, SCORE_KEY, EXTEND)
     if flag_memory is not None:
-        past = gl.full([BLOCK_K], 0, gl.int32, SCORE_KEY)
+        # The other splits have the same offsets.
+        past = gl.full([BLOCK_K], 0, gl.int32, SCORE_KEY) + (wrong_span & (split == 0)).to(gl.int32)
 
     row_max = gl.full([BLOCK_H], LOWEST, gl.float32, HEAD)
     sums = gl.full([BLOCK_K, BLOCK_H], 0.0, gl.float32, SCORES)
@@ -138,10 +139,11 @@ def sparse_narrow_kernel(
         fence_async_shared()
         barrier()
         pending = warpgroup_mma(tile, q_tile.permute((1, 0)), empty_scores, use_acc=False, is_async=True)
-        valid = key >= 0
+        beyond = is_past(key, step, lists, EXTEND)
+        valid = (key >= 0) & ~beyond
         if flag_memory is not None:
-            past = past | (key == PAST).to(gl.int32)
-        key = indices_of(step + 1, prefix_tiles, prefix, extend, BLOCK_K, SCORE_KEY, TOLD)
+            past = past | beyond.to(gl.int32)
+        key = indices_of(step + 1, lists, BLOCK_K, SCORE_KEY, EXTEND)
         scores = warpgroup_mma_wait(0, deps=(pending,))
         scores = gl.where(gl.expand_dims(valid, 1), scores, float("-inf"))
         new_max = gl.maximum(row_max, gl.max(scores, axis=0) * scale_log2)
@@ -157,8 +159,8 @@ def sparse_narrow_kernel(
         values = warpgroup_mma_wait(0, deps=(pending,))
         # No warp reads the tile any more.
         barrier()
-        gather(tile, step + 1, prefix_tiles, last, pool, kv, index, EXTEND, COPY)
-        index = indices_of(step + 2, prefix_tiles, prefix, extend, BLOCK_K, COPY_KEY)
+        gather(tile, step + 1, last, lists, pool, kv, index, EXTEND, COPY)
+        index = indices_of(step + 2, lists, BLOCK_K, COPY_KEY, EXTEND)
     async_copy.wait_group(0)
 
     row_sum = gl.sum(sums, axis=0)
@@ -185,9 +187,9 @@ def sparse_narrow_kernel(
         rounded = gl.convert_layout(gl.permute(values, (1, 0)), COPY)
         gl.store(out_pointers, rounded, mask=gl.expand_dims(copy_heads < HEADS, 1))
     if flag_memory is not None:
-        # What was in shared memory is done with when it is written for this. The other splits have the same offsets.
+        # What was in shared memory is done with when it is written for this. The other head blocks have the same lists.
         barrier()
-        if (wrong_span & (first_head == 0) & (split == 0)) | (gl.max(past, axis=0) > 0):
+        if (first_head == 0) & (gl.max(past, axis=0) > 0):
             report_lists(
                 flag_memory, flag_counters, flag_call, token, split, num_splits,
                 (prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride,

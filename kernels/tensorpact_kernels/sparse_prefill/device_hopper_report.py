@@ -1,4 +1,4 @@
-"""What the Hopper kernels report: the offsets and indices of a share, the latter looked at behind the loop.
+"""What the Hopper kernels report: the offsets and indices of a share, which their loops have seen.
 
 A number that is wrong is told by the last thing a program does. In front of the loop the atomics of ``tell`` would have
 the assembler keep the loop's descriptors of shared memory in registers, where there is no room for them.
@@ -46,52 +46,6 @@ def _part(source, first, last, BLOCK_K: gl.constexpr):
     low = gl.minimum(begin + gl.maximum(first, 0).to(gl.int64) * BLOCK_K, end)
     high = gl.minimum(begin + gl.maximum(last, 0).to(gl.int64) * BLOCK_K, end)
     return indices_ptr + low * stride, low, (high - low).to(gl.int32)
-
-
-@no_type_check
-@gluon.jit
-def _fold(past, part_ptr, stride, place, count, num_rows):
-    """Fold into ``past``, by thread, whether indices are past the rows."""
-    index = gl.load(part_ptr + place.to(gl.int64) * stride, mask=place < count, other=-1)
-    return past | (index >= num_rows).to(gl.int32)
-
-
-@no_type_check
-@gluon.jit
-def past_by_thread(
-    prefix, extend, first, last, prefix_tiles, EXTEND: gl.constexpr, BLOCK_K: gl.constexpr, num_warps: gl.constexpr
-):
-    """Return, by thread, whether an index of a share is past the rows.
-
-    To be called between the first copies that a program starts and its waiting for them. What the threads have found is
-    for the end of the program to put together, since that takes a barrier.
-
-    Args:
-        prefix: List of rows in the pool.
-        extend: List of new rows.
-        first: First tile of the share.
-        last: The tile behind its last one.
-        prefix_tiles: Tiles of the first list, which the second's come behind.
-        EXTEND: Whether there is the second list.
-        BLOCK_K: Indices of a tile.
-        num_warps: Warps of the program.
-    """
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [num_warps], [0])
-    THREADS: gl.constexpr = 32 * num_warps
-    past = gl.full([THREADS], 0, gl.int32, LAYOUT)
-    prefix_ptr, _, count = _part(prefix, first, last, BLOCK_K)
-    extend_ptr, extend_count, most = prefix_ptr, count, count
-    if EXTEND:
-        extend_ptr, _, extend_count = _part(extend, first - prefix_tiles, last - prefix_tiles, BLOCK_K)
-        most = gl.maximum(count, extend_count)
-    for start in range(0, most, SCAN):
-        # Loads that do not wait for one another.
-        for step in gl.static_range(SCAN // THREADS):
-            place = start + step * THREADS + gl.arange(0, THREADS, layout=LAYOUT)
-            past = _fold(past, prefix_ptr, prefix[1], place, count, prefix[4])
-            if EXTEND:
-                past = _fold(past, extend_ptr, extend[1], place, extend_count, extend[4])
-    return past
 
 
 @no_type_check

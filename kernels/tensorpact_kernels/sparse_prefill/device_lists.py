@@ -65,20 +65,6 @@ def is_wrong(begin, end, num_indices):
 
 
 @no_type_check
-@triton.jit
-def past_rows(past, indices_ptr, indices_stride, begin, end, num_rows):
-    """Fold into ``past``, by place in a step, whether an index of a list is past the rows.
-
-    For the end of a program, where the caches have the indices, and before its results are stored, which hides what it
-    takes to load them.
-    """
-    keys = tl.arange(0, SCAN)
-    for position in range(begin, end, SCAN):
-        past = past | (indices_at(indices_ptr, indices_stride, position + keys, end) >= num_rows).to(tl.int32)
-    return past
-
-
-@no_type_check
 @triton.jit(noinline=True)
 def report_list(
     flag_memory,

@@ -211,7 +211,9 @@ def sparse_decode_triton(
         tile = config or decode_config(heads, dim, quantised=kv_scales is not None)
         blocks = tokens * math.ceil(heads / tile.block_h)
         steps = math.ceil(kv_indices.shape[0] / (tokens * tile.block_k))
-        splits = kv_splits or choose_splits(blocks, steps, multiprocessors(q.device), pairs=tile.block_h < 64)
+        splits = kv_splits or choose_splits(
+            blocks, steps, multiprocessors(q.device), together=1 if tile.block_h == 64 else 2
+        )
         partial = partials(q, splits)
         device.sparse_decode_kernel[(blocks * splits,)](
             q,

@@ -4,6 +4,7 @@
 # pyright: reportMissingTypeStubs=false, reportCallIssue=false, reportUnknownVariableType=false
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,18 +14,48 @@ from tensorpact.reporting import NO_FLAG, Flag
 from tensorpact_kernels._launching import multiprocessors, runs_on_hopper
 from tensorpact_kernels.sparse_prefill.launch_split import choose_splits, combine, partials
 
-HEAD_DIM = 512
 BLOCK_K = 64
 NARROW_HEADS = 16
-WIDE_HEADS = 64
 
-# Two programs fill a multiprocessor's shared memory; the rest of its registers is for the waiting combine programs.
-NARROW_REGISTERS = 168
+
+@dataclass(frozen=True, slots=True)
+class HopperTile:
+    """How one program of the Hopper kernels is cut, and how it shares a multiprocessor.
+
+    Attributes:
+        block_h: Heads of one token that a program handles.
+        num_warps: Warps of a program; eight are two warpgroups that share the columns.
+        registers: Most registers of a thread, so that as many programs as meant fit; None leaves it to the compiler.
+        together: Programs that a multiprocessor runs at a time, for the choice of splits.
+        crowding: What each of them after the first adds to the time of one, as a share of it.
+    """
+
+    block_h: int
+    num_warps: int
+    registers: int | None
+    together: int = 1
+    crowding: float = 0.6
+
+
+#: For few heads, by head dim. Where programs are split, the rest of the registers is for waiting combine programs.
+NARROW = {
+    128: HopperTile(NARROW_HEADS, 4, 96, together=4, crowding=0.24),
+    256: HopperTile(NARROW_HEADS, 4, 128, together=4, crowding=0.3),
+    512: HopperTile(NARROW_HEADS, 4, 168, together=2),
+}
+#: For many heads, by head dim.
+WIDE = {128: HopperTile(64, 4, 128), 256: HopperTile(64, 4, None), 512: HopperTile(64, 8, None)}
 
 _LOG2_E = 1.4426950408889634
 _VECTOR_BYTES = 16
 _STRIDE_MULTIPLE = 16
 _MOST_ENTRIES = 1 << 31
+
+
+def hopper_tile(heads: int, head_dim: int) -> HopperTile:
+    """Choose the program; of 512 columns, two for few heads still beat one for many with half of its heads missing."""
+    narrow = NARROW[head_dim]
+    return narrow if heads <= (2 if head_dim == 512 else 1) * narrow.block_h else WIDE[head_dim]
 
 
 def applies(q: Tensor, *rows: Tensor, entries: int = 0) -> bool:
@@ -40,7 +71,7 @@ def applies(q: Tensor, *rows: Tensor, entries: int = 0) -> bool:
     return (
         q.is_cuda
         and q.dtype in (torch.bfloat16, torch.float16)
-        and q.shape[2] == HEAD_DIM
+        and q.shape[2] in WIDE
         and entries < _MOST_ENTRIES
         and not torch.compiler.is_compiling()
         and runs_on_hopper("tensorpact_kernels.sparse_prefill.device_hopper_narrow", q.device.index)
@@ -77,17 +108,16 @@ def attend(
         flag: What the kernel reports with.
     """
     tokens, heads, dim = q.shape
-    # Two narrow programs a token still beat a wide one with half of its heads missing.
-    narrow = heads <= 2 * NARROW_HEADS
-    block_h = NARROW_HEADS if narrow else WIDE_HEADS
-    blocks = tokens * math.ceil(heads / block_h)
+    tile = hopper_tile(heads, dim)
+    blocks = tokens * math.ceil(heads / tile.block_h)
     if splits is None:
         steps = math.ceil(prefix[0].shape[0] / (tokens * BLOCK_K))
-        splits = choose_splits(blocks, steps, multiprocessors(q.device), pairs=narrow)
+        count = multiprocessors(q.device)
+        splits = choose_splits(blocks, steps, count, together=tile.together, crowding=tile.crowding)
     partial = partials(q, splits)
     lists = (*prefix, *(extend or prefix))
     new_rows = pool if kv is None else kv
-    _kernel(narrow=narrow)[(blocks * splits,)](
+    _kernel(narrow=tile.block_h == NARROW_HEADS)[(blocks * splits,)](
         q,
         pool,
         *lists[:2],
@@ -111,13 +141,13 @@ def attend(
         *(entries.stride(0) for entries in lists),
         attn_sink.stride(0),
         HEADS=heads,
-        BLOCK_H=block_h,
+        BLOCK_H=tile.block_h,
         BLOCK_D=dim,
         BLOCK_K=BLOCK_K,
         EXTEND=extend is not None,
         SPLIT=splits > 1,
-        num_warps=4 if narrow else 8,
-        maxnreg=NARROW_REGISTERS if narrow else None,
+        num_warps=tile.num_warps,
+        maxnreg=tile.registers,
     )
     combine(partial, attn_sink, out, lse, early=True)
 

@@ -16,24 +16,26 @@ MAX_SPLITS = 64
 _START_STEPS = 3
 _PARTIAL_STEPS = 1
 _COMBINE_STEPS = 2
-# Two programs on one multiprocessor take this much longer than one.
-_PAIR = 1.6
 _COMBINE_ELEMENTS = 8192
 
 
-def choose_splits(blocks: int, steps: int, multiprocessors: int, *, pairs: bool) -> int:
+def choose_splits(blocks: int, steps: int, multiprocessors: int, *, together: int = 1, crowding: float = 0.6) -> int:
     """Choose how many programs share the rows of one token and block of heads.
 
     Args:
         blocks: Programs of an unsplit launch.
         steps: Loop steps of such a program, on average.
         multiprocessors: Multiprocessors of the device.
-        pairs: Whether a multiprocessor runs two programs at a time, or one.
+        together: Programs that a multiprocessor runs at a time.
+        crowding: What each of them after the first adds to the time of one, as a share of it.
     """
+
+    def time(programs: int) -> float:
+        return 1 + crowding * (programs - 1) if programs else 0
 
     def cost(splits: int) -> float:
         rounds = math.ceil(blocks * splits / multiprocessors)
-        busy = rounds // 2 * _PAIR + rounds % 2 if pairs else rounds
+        busy = rounds // together * time(together) + time(rounds % together)
         own = math.ceil(steps / splits) + _START_STEPS
         return busy * own if splits == 1 else busy * (own + _PARTIAL_STEPS) + _COMBINE_STEPS
 
