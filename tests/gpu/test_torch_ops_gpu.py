@@ -15,6 +15,12 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def no_other_compiled_calls():
+    """Dynamo compiles one function so many times; the cases that one process runs are more."""
+    torch.compiler.reset()
+
+
 def _moved(arguments: dict[str, Any], device: str) -> dict[str, Any]:
     return {n: v.to(device) if isinstance(v, Tensor) else v for n, v in arguments.items()}
 
