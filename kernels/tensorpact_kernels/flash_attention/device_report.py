@@ -78,21 +78,6 @@ def _bad_pages(table_ptr, table_stride_page, column, last, num_pages):
 
 
 @no_type_check
-@triton.jit
-def fold_pages(wrong, table_ptr, table_stride_page, begin, end, num_pages, PAGE: tl.constexpr):
-    """Fold into ``wrong``, by place in a step, whether a page of some slots is not there.
-
-    For the end of a program, where the caches have the table, and before its results are stored, which hides what it
-    takes to load it.
-    """
-    last = tl.cdiv(end, PAGE)
-    number = tl.arange(0, SCAN)
-    for start in range(begin // PAGE, last, SCAN):
-        wrong = wrong | _bad_pages(table_ptr, table_stride_page, start + number, last, num_pages).to(tl.int32)
-    return wrong
-
-
-@no_type_check
 @triton.jit(noinline=True)
 def report_program(
     flag_memory,
