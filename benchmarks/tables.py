@@ -91,7 +91,7 @@ def prefill() -> str | None:
 
 
 def designs() -> str | None:
-    """Return what each other tile and design gave."""
+    """Return what each other tile gave."""
     report = figures("sparse_prefill")
     if report is None:
         return None
@@ -101,7 +101,7 @@ def designs() -> str | None:
         for label, row in group.items()
         if label not in ("ours", "public", "portable")
     ]
-    return table(["shape", "design or portable tile", "ms", "TFLOP/s"], rows, words=2)
+    return table(["shape", "tile", "ms", "TFLOP/s"], rows, words=2)
 
 
 def decode(heads: int | None) -> str | None:

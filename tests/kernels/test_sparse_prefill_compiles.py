@@ -29,7 +29,9 @@ CONTIGUOUS = ("_stride_dim", "_indices_stride", "_indptr_stride", "indices_strid
 pytestmark = pytest.mark.skipif(triton.knobs.runtime.interpret, reason="the interpreter replaces the compiler")
 
 
-def compile_for_hopper(kernel, config, *, optional=(), types=None, make_source=ASTSource, flag=False, **constants):
+def compile_for_hopper(
+    kernel, config, *, optional=(), types=None, make_source=ASTSource, flag=False, registers=None, **constants
+):
     """Compile for dense inputs with strides that are multiples of 16, as run-time specialisation sees them."""
     types = types or {}
     signature, values, attributes = {}, {}, {}
@@ -57,7 +59,7 @@ def compile_for_hopper(kernel, config, *, optional=(), types=None, make_source=A
             if "stride" in name:
                 attributes[(position,)] = [["tt.divisibility", 16]]
     source = make_source(fn=kernel, signature=signature, constexprs=values, attrs=attributes)
-    options = {"num_warps": constants.get("num_warps", 4)}
+    options = {"num_warps": constants.get("num_warps", 4)} | ({"maxnreg": registers} if registers else {})
     if config:
         options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
@@ -150,6 +152,7 @@ def hopper_kernel(heads, dim, *, split, extend, **options):
         EXTEND=extend,
         SPLIT=split,
         num_warps=chosen.num_warps,
+        registers=chosen.registers,
         **options,
     )
     assert kernel.metadata.shared <= SHARED_LIMIT
@@ -180,7 +183,7 @@ def test_hopper_kernels_read_lists_of_two_index_types(heads, dim, wide):
 
 
 @pytest.mark.skipif(GLUON is not None, reason=str(GLUON))
-@pytest.mark.parametrize(("heads", "dim", "split", "extend"), HOPPER_SHAPES[::3])
+@pytest.mark.parametrize(("heads", "dim", "split", "extend"), HOPPER_SHAPES[:1] + HOPPER_SHAPES[3:])
 def test_hopper_kernels_report_what_they_mask(heads, dim, split, extend):
     ptx = hopper_kernel(heads, dim, split=split, extend=extend, flag=True)
     # What tells is a function of its own behind the loop: in front of it, it would cost the loop its registers.

@@ -9,7 +9,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from tensorpact_kernels.flash_attention.device_report import is_sequence_wrong, report_program
+from tensorpact_kernels.flash_attention.device_report import is_sequence_wrong, load_numbers, report_program
 from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, rotated, seen_by
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -423,7 +423,8 @@ def flash_kernel(
         is_first = (key_head == 0) & (split == 0) & (tile == 0)
         wrong = False
         if cu_k_ptr is None:
-            wrong = is_first & is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows)
+            numbers = load_numbers(batch_idx_ptr, used_k_ptr, sequence)
+            wrong = is_first & is_sequence_wrong(numbers, batch_idx_ptr, used_k_ptr, num_new, capacity, num_rows)
         if TOLD:
             # The other key heads have the same pages.
             found = tl.max(missed, axis=0) if PAGE % BLOCK_N != 0 else missed
