@@ -9,7 +9,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from tensorpact_kernels.flash_attention.device_report import is_sequence_wrong, load_numbers, report_program
+from tensorpact_kernels.flash_attention.device_report import SCAN, fold_pages, is_sequence_wrong, report_program
 from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, rotated, seen_by
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -81,36 +81,29 @@ def _locate(
     PAGE: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Return row or page, slot in it, and whether there is one, of each slot of a tile that a tile of queries needs.
-
-    Also return, for the whole tile or by slot, whether a page that is needed is not there.
-    """
+    """Return row or page, slot in it, and whether there is one, of each slot of a tile that a tile of queries needs."""
     slot = start + tl.arange(0, BLOCK_N)
     there = (slot >= begin) & (slot < end)
-    missing = start < 0
     if PAGED:
         if PAGE % BLOCK_N == 0:
             # The whole tile is in one page; the loop begins at a multiple of the tile.
             row = tl.load(table_ptr + tl.cast(start // PAGE, tl.int64) * table_stride_page).to(tl.int64)
-            missing = (row < 0) | (row >= num_pages)
             there = (slot >= begin) & (slot < tl.where((row >= 0) & (row < num_pages), end, begin))
         else:
             page_ptr = table_ptr + (slot // PAGE).to(tl.int64) * table_stride_page
             row = tl.load(page_ptr, mask=there, other=-1).to(tl.int64)
-            missing = there & ((row < 0) | (row >= num_pages))
             there = there & (row >= 0) & (row < num_pages)
         inside = (slot % PAGE).to(tl.int64)
     else:
         row = begin.to(tl.int64) * 0
         inside = slot.to(tl.int64)
-    return row, inside, there, missing
+    return row, inside, there
 
 
 @no_type_check
 @triton.jit
 def _fold(
     state,
-    missed,
     queries,
     keys,
     values,
@@ -136,12 +129,8 @@ def _fold(
     STAGES: tl.constexpr,
     UPCAST: tl.constexpr,
     MASKED: tl.constexpr,
-    TOLD: tl.constexpr,
 ):
-    """Fold the slots from ``begin`` to ``end`` into the running softmax of a tile of query rows.
-
-    With ``TOLD`` also fold into ``missed`` whether a page of theirs is not there.
-    """
+    """Fold the slots from ``begin`` to ``end`` into the running softmax of a tile of query rows."""
     acc, row_max, row_sum = state
     q, qv = queries
     k_ptr, k_stride_row, k_stride_slot, k_stride_dim = keys
@@ -150,11 +139,9 @@ def _fold(
     half: tl.constexpr = v_ptr.dtype.element_ty
     value_dims = tl.arange(0, BLOCK_V)
     for start in tl.range(begin, end, BLOCK_N, num_stages=STAGES):
-        row, slot, there, missing = _locate(
+        row, slot, there = _locate(
             start, first_needed, last_needed, table_ptr, table_stride_page, num_pages, PAGED, PAGE, BLOCK_N
         )  # fmt: skip
-        if TOLD:
-            missed = missed | missing.to(tl.int32)
         v_offsets = (row * v_stride_row + slot * v_stride_slot)[:, None]
         v_pointers = v_ptr + v_offsets + (value_dims.to(tl.int64) * v_stride_dim)[None, :]
         v_mask = there[:, None] & (value_dims < VALUE_DIM)[None, :]
@@ -196,7 +183,7 @@ def _fold(
         else:
             acc = tl.dot(weights.to(half), v, acc)
         row_max = new_max
-    return (acc, row_max, row_sum), missed
+    return acc, row_max, row_sum
 
 
 @no_type_check
@@ -388,9 +375,6 @@ def flash_kernel(
     row_max = tl.full((BLOCK_M,), LOWEST, dtype=tl.float32)
     row_sum = tl.zeros((BLOCK_M,), dtype=tl.float32)
     state = (acc, row_max, row_sum)
-    TOLD: tl.constexpr = PAGED and flag_memory is not None
-    # A tile within one page has one answer for all warps.
-    missed = (tl.arange(0, BLOCK_N) if PAGED and PAGE % BLOCK_N != 0 else tile) * 0
     queries = (q, qv)
     keys = (k_head_ptr, k_stride_row, k_stride_slot, k_stride_dim)
     values = (v_head_ptr, v_stride_row, v_stride_slot, v_stride_dim)
@@ -400,35 +384,34 @@ def flash_kernel(
         whole_end = (whole_end + 1) // BLOCK_N * BLOCK_N
         whole_end = tl.maximum(tl.minimum(whole_end, share_end), whole_begin)
         if LEFT or CHUNKED or leftpad_ptr is not None:
-            state, missed = _fold(
-                state, missed, queries, keys, values, places, share_begin, whole_begin, begin, share_end, low, high,
+            state = _fold(
+                state, queries, keys, values, places, share_begin, whole_begin, begin, share_end, low, high,
                 scale_in, scale_out, KEYS, VALUE_QUERIES, HEAD_DIM, VALUE_DIM, PAGED, PAGE, SOFTCAP,
-                BLOCK_N, BLOCK_D, BLOCK_V, STAGES, UPCAST, True, TOLD,
+                BLOCK_N, BLOCK_D, BLOCK_V, STAGES, UPCAST, True,
             )  # fmt: skip
-        state, missed = _fold(
-            state, missed, queries, keys, values, places, whole_begin, whole_end, begin, share_end, low, high,
+        state = _fold(
+            state, queries, keys, values, places, whole_begin, whole_end, begin, share_end, low, high,
             scale_in, scale_out, KEYS, VALUE_QUERIES, HEAD_DIM, VALUE_DIM, PAGED, PAGE, SOFTCAP,
-            BLOCK_N, BLOCK_D, BLOCK_V, STAGES, UPCAST, False, TOLD,
+            BLOCK_N, BLOCK_D, BLOCK_V, STAGES, UPCAST, False,
         )  # fmt: skip
         share_begin = whole_end
-    state, missed = _fold(
-        state, missed, queries, keys, values, places, share_begin, share_end, begin, share_end, low, high,
+    acc, row_max, row_sum = _fold(
+        state, queries, keys, values, places, share_begin, share_end, begin, share_end, low, high,
         scale_in, scale_out, KEYS, VALUE_QUERIES, HEAD_DIM, VALUE_DIM, PAGED, PAGE, SOFTCAP,
-        BLOCK_N, BLOCK_D, BLOCK_V, STAGES, UPCAST, True, TOLD,
+        BLOCK_N, BLOCK_D, BLOCK_V, STAGES, UPCAST, True,
     )  # fmt: skip
 
-    acc, row_max, row_sum = state
     if flag_memory is not None:
-        # The program of the first tile of queries, which every sequence with a query has, speaks for the sequence.
+        # The other key heads have the same pages. The program of the first tile of queries, which every sequence with a
+        # query has, speaks for the sequence.
         is_first = (key_head == 0) & (split == 0) & (tile == 0)
-        wrong = False
+        wrong = tl.zeros((SCAN,), dtype=tl.int32)
         if cu_k_ptr is None:
-            numbers = load_numbers(batch_idx_ptr, used_k_ptr, sequence)
-            wrong = is_first & is_sequence_wrong(numbers, batch_idx_ptr, used_k_ptr, num_new, capacity, num_rows)
-        if TOLD:
-            # The other key heads have the same pages.
-            found = tl.max(missed, axis=0) if PAGE % BLOCK_N != 0 else missed
-            wrong = wrong | ((key_head == 0) & (found > 0))
+            sequence_wrong = is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows)
+            wrong += (is_first & sequence_wrong).to(tl.int32)
+        if PAGED:
+            seen_end = tl.where(key_head == 0, share_end, 0)
+            wrong = fold_pages(wrong, table_ptr, page_table_stride_page, first_seen, seen_end, num_pages, PAGE)
     value_dims = tl.arange(0, BLOCK_V)
     out_mask = is_query[:, None] & (value_dims < VALUE_DIM)[None, :]
     if SPLIT:
@@ -457,7 +440,7 @@ def flash_kernel(
             lse_row = sequence * lse_stride_batch + head * lse_stride_head + first_q + token
             tl.store(lse_ptr + lse_row, lse, mask=is_query)
     if flag_memory is not None:
-        if wrong:
+        if tl.max(wrong, axis=0) > 0:
             tl.debug_barrier()
             if not PAGED:
                 first_seen = share_end

@@ -58,29 +58,15 @@ def report_page(flag_memory, flag_counters, flag_call, page_ptr, place, num_page
 
 @no_type_check
 @triton.jit
-def load_numbers(batch_idx_ptr, used_k_ptr, sequence):
-    """Return a sequence's row and length as they are; where there is none of either, zero.
-
-    They are compared by ``is_sequence_wrong``, at the end, so that nothing waits for them here.
-    """
-    row, length = sequence * 0, sequence * 0
+def is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows):
+    """Return whether a sequence has a row that is not there or a length that does not fit."""
+    wrong = sequence < 0
     if batch_idx_ptr is not None:
         row = tl.load(batch_idx_ptr + sequence)
+        wrong = wrong | (row < 0) | (row >= num_rows)
     if used_k_ptr is not None:
-        length = tl.load(used_k_ptr + sequence)
-    return row, length
-
-
-@no_type_check
-@triton.jit
-def is_sequence_wrong(numbers, batch_idx_ptr, used_k_ptr, num_new, capacity, num_rows):
-    """Return whether a sequence has a row that is not there or a length that does not fit."""
-    row, length = numbers
-    wrong = row < 0
-    if batch_idx_ptr is not None:
-        wrong = wrong | (row >= num_rows)
-    if used_k_ptr is not None:
-        wrong = wrong | (length < 0) | (length.to(tl.int64) + num_new > capacity)
+        length = tl.load(used_k_ptr + sequence).to(tl.int64)
+        wrong = wrong | (length < 0) | (length + num_new > capacity)
     return wrong
 
 
@@ -89,6 +75,21 @@ def is_sequence_wrong(numbers, batch_idx_ptr, used_k_ptr, num_new, capacity, num
 def _bad_pages(table_ptr, table_stride_page, column, last, num_pages):
     page = tl.load(table_ptr + column.to(tl.int64) * table_stride_page, mask=column < last, other=0)
     return (column < last) & ((page < 0) | (page >= num_pages))
+
+
+@no_type_check
+@triton.jit
+def fold_pages(wrong, table_ptr, table_stride_page, begin, end, num_pages, PAGE: tl.constexpr):
+    """Fold into ``wrong``, by place in a step, whether a page of some slots is not there.
+
+    For the end of a program, where the caches have the table, and before its results are stored, which hides what it
+    takes to load it.
+    """
+    last = tl.cdiv(end, PAGE)
+    number = tl.arange(0, SCAN)
+    for start in range(begin // PAGE, last, SCAN):
+        wrong = wrong | _bad_pages(table_ptr, table_stride_page, start + number, last, num_pages).to(tl.int32)
+    return wrong
 
 
 @no_type_check

@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, copy_to_shared
-from tensorpact_kernels.sparse_prefill.device_hopper_report import any_warp, report_lists, share_of, tiles_of
+from tensorpact_kernels.sparse_prefill.device_hopper_report import report_lists, share_of, tiles_of
 from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, is_wrong, load_span
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
@@ -312,7 +312,9 @@ def sparse_wide_kernel(
         gl.store(out_pointers, q_tile.load(COPY), mask=gl.expand_dims(copy_heads < HEADS, 1))
     if flag_memory is not None:
         # The other head blocks have the same lists.
-        if any_warp((first_head == 0) & (worst > 1)):
+        if (first_head == 0) & (worst > 1):
+            # What was in shared memory is done with when it is written for this.
+            barrier()
             report_lists(
                 flag_memory, flag_counters, flag_call, token, split, num_splits,
                 (prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride,

@@ -40,23 +40,6 @@ def share_of(split, num_splits, tiles, SPLIT: gl.constexpr):
 
 @no_type_check
 @gluon.jit
-def any_warp(found):
-    """Return whether any warp of the program has found something, the same in all; waits for all warps.
-
-    Each has looked at the same memory, which somebody may have written to meanwhile.
-    """
-    return gl.inline_asm_elementwise(
-        "{ .reg .pred p, q; setp.ne.s32 p, $1, 0; barrier.cta.red.or.pred q, 0, p; selp.s32 $0, 1, 0, q; }",
-        "=r,r",
-        [found.to(gl.int32)],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
-    )
-
-
-@no_type_check
-@gluon.jit
 def _part(source, first, last, BLOCK_K: gl.constexpr):
     """Return where the tiles of a list from ``first`` to ``last`` lie in memory, their place, and their indices."""
     indices_ptr, stride, begin, end, _ = source
