@@ -9,7 +9,13 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from tensorpact_kernels.flash_attention.device_report import SCAN, fold_pages, is_sequence_wrong, report_program
+from tensorpact_kernels.flash_attention.device_report import (
+    SCAN,
+    fold_pages,
+    is_sequence_wrong,
+    load_numbers,
+    report_program,
+)
 from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, rotated, seen_by
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -407,7 +413,8 @@ def flash_kernel(
         is_first = (key_head == 0) & (split == 0) & (tile == 0)
         wrong = tl.zeros((SCAN,), dtype=tl.int32)
         if cu_k_ptr is None:
-            sequence_wrong = is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows)
+            numbers = load_numbers(batch_idx_ptr, used_k_ptr, sequence)
+            sequence_wrong = is_sequence_wrong(numbers, batch_idx_ptr, used_k_ptr, num_new, capacity, num_rows)
             wrong += (is_first & sequence_wrong).to(tl.int32)
         if PAGED:
             seen_end = tl.where(key_head == 0, share_end, 0)

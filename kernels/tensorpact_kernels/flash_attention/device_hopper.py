@@ -18,7 +18,8 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, load_tile
 from tensorpact_kernels.flash_attention.device import with_sink
-from tensorpact_kernels.flash_attention.device_hopper_report import is_sequence_wrong, load_numbers, report_share
+from tensorpact_kernels.flash_attention.device_hopper_report import report_share
+from tensorpact_kernels.flash_attention.device_report import is_sequence_wrong, load_numbers
 from tensorpact_kernels.flash_attention.device_spans import key_span, query_span, rotated, seen_by
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)

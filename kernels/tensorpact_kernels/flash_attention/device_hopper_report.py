@@ -23,34 +23,6 @@ def _is_bad(column, page, last, num_pages):
 
 
 @no_type_check
-@gluon.jit
-def load_numbers(batch_idx_ptr, used_k_ptr, sequence):
-    """Return a sequence's row and length as they are; where there is none of either, zero.
-
-    They are compared by ``is_sequence_wrong``, at the end, so that nothing waits for them here.
-    """
-    row, length = sequence * 0, sequence * 0
-    if batch_idx_ptr is not None:
-        row = gl.load(batch_idx_ptr + sequence)
-    if used_k_ptr is not None:
-        length = gl.load(used_k_ptr + sequence)
-    return row, length
-
-
-@no_type_check
-@gluon.jit
-def is_sequence_wrong(numbers, batch_idx_ptr, used_k_ptr, num_new, capacity, num_rows):
-    """Return whether a sequence has a row that is not there or a length that does not fit."""
-    row, length = numbers
-    wrong = row < 0
-    if batch_idx_ptr is not None:
-        wrong = wrong | (row >= num_rows)
-    if used_k_ptr is not None:
-        wrong = wrong | (length < 0) | (length.to(gl.int64) + num_new > capacity)
-    return wrong
-
-
-@no_type_check
 @gluon.jit(noinline=True)
 def report_share(
     flag_memory,

@@ -28,7 +28,8 @@ from tensorpact_kernels.flash_attention.device_hopper import (
     sequence_of,
     share_of,
 )
-from tensorpact_kernels.flash_attention.device_hopper_report import is_sequence_wrong, load_numbers, report_share
+from tensorpact_kernels.flash_attention.device_hopper_report import report_share
+from tensorpact_kernels.flash_attention.device_report import is_sequence_wrong, load_numbers
 from tensorpact_kernels.flash_attention.device_spans import seen_by
 
 

@@ -58,15 +58,29 @@ def report_page(flag_memory, flag_counters, flag_call, page_ptr, place, num_page
 
 @no_type_check
 @triton.jit
-def is_sequence_wrong(batch_idx_ptr, used_k_ptr, sequence, num_new, capacity, num_rows):
-    """Return whether a sequence has a row that is not there or a length that does not fit."""
-    wrong = sequence < 0
+def load_numbers(batch_idx_ptr, used_k_ptr, sequence):
+    """Return a sequence's row and length as they are; where there is none of either, zero.
+
+    ``is_sequence_wrong`` compares them, so that nothing waits for them here.
+    """
+    row, length = sequence * 0, sequence * 0
     if batch_idx_ptr is not None:
         row = tl.load(batch_idx_ptr + sequence)
-        wrong = wrong | (row < 0) | (row >= num_rows)
     if used_k_ptr is not None:
-        length = tl.load(used_k_ptr + sequence).to(tl.int64)
-        wrong = wrong | (length < 0) | (length + num_new > capacity)
+        length = tl.load(used_k_ptr + sequence)
+    return row, length
+
+
+@no_type_check
+@triton.jit
+def is_sequence_wrong(numbers, batch_idx_ptr, used_k_ptr, num_new, capacity, num_rows):
+    """Return whether a sequence has a row that is not there or a length that does not fit."""
+    row, length = numbers
+    wrong = row < 0
+    if batch_idx_ptr is not None:
+        wrong = wrong | (row >= num_rows)
+    if used_k_ptr is not None:
+        wrong = wrong | (length < 0) | (length.to(tl.int64) + num_new > capacity)
     return wrong
 
 

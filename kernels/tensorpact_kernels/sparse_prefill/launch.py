@@ -62,8 +62,8 @@ def prefill_config(heads: int, head_dim: int) -> TileConfig:
             return TileConfig(block_h, 32, 4, 3)
         return TileConfig(block_h, 64, 8 if block_h == 64 else 4, 2)
     if columns > 128:
-        return TileConfig(block_h, 64, 8 if block_h == 64 else 4, 3)
-    return TileConfig(block_h, 128, 4, 2) if block_h == 64 else TileConfig(block_h, 64, 4, 3)
+        return TileConfig(block_h, 64, 4, 2 if block_h == 64 else 3)
+    return TileConfig(block_h, 64, 4, 3) if block_h == 32 else TileConfig(block_h, 128, 4, 2)
 
 
 def decode_config(heads: int, head_dim: int, *, quantised: bool) -> TileConfig:
