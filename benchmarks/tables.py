@@ -542,7 +542,7 @@ def values_in_kernel() -> str | None:
             f"{found['replay_us_off']['median']:.1f}",
             f"{found['replay_us_in_kernel']['median']:+.2f}",
             f"**{found['replay_share']['median']:+.1%}**"
-            if not found["small"]
+            if not (found["small"] or found["beyond"])
             else f"{found['replay_share']['median']:+.1%}",
             f"{found['host_us_in_kernel']['median']:.0f}",
         ]
