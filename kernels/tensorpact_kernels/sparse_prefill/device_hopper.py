@@ -17,8 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from tensorpact_kernels._gluon import barrier, copy_to_shared
-from tensorpact_kernels.sparse_prefill.device_hopper_report import report_lists, share_of, tiles_of
-from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, is_wrong, load_span
+from tensorpact_kernels.sparse_prefill.device_hopper_report import load_lists, report_lists, share_of
 
 LOWEST = gl.constexpr(-3.4028234663852886e38)
 LOG2_E = gl.constexpr(1.4426950408889634)
@@ -207,24 +206,17 @@ def sparse_wide_kernel(
     q_pointers = gl.expand_dims(q_rows, 1) + gl.expand_dims(copy_dims, 0)
     copy_to_shared(q_tile, q_pointers, mask=gl.expand_dims(copy_heads < HEADS, 1))
 
-    prefix_begin, prefix_end = load_span(prefix_indptr_ptr, prefix_indptr_stride, token)
-    wrong_span = False
-    if flag_memory is not None:
-        wrong_span = is_wrong(prefix_begin, prefix_end, num_prefix_indices)
-    prefix_begin, prefix_end = clamp_span(prefix_begin, prefix_end, num_prefix_indices)
-    extend_begin, extend_end = prefix_end, prefix_end
-    if EXTEND:
-        extend_begin, extend_end = load_span(extend_indptr_ptr, extend_indptr_stride, token)
-        if flag_memory is not None:
-            wrong_span = wrong_span | is_wrong(extend_begin, extend_end, num_extend_indices)
-        extend_begin, extend_end = clamp_span(extend_begin, extend_end, num_extend_indices)
-    prefix = (prefix_indices_ptr, prefix_indices_stride, prefix_begin, prefix_end, num_pool_rows)
-    extend = (extend_indices_ptr, extend_indices_stride, extend_begin, extend_end, num_kv_rows)
+    prefix = (
+        prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride, num_prefix_indices,
+        num_pool_rows,
+    )  # fmt: skip
+    extend = (
+        extend_indptr_ptr, extend_indptr_stride, extend_indices_ptr, extend_indices_stride, num_extend_indices,
+        num_kv_rows,
+    )  # fmt: skip
+    lists, tiles, wrong_span = load_lists(prefix, extend, token, EXTEND, BLOCK_K)
     pool = (pool_ptr, pool_stride_row)
     kv = (kv_ptr, kv_stride_row)
-    prefix_tiles = tiles_of(prefix_begin, prefix_end, BLOCK_K)
-    lists = (prefix_tiles, prefix, extend)
-    tiles = prefix_tiles + tiles_of(extend_begin, extend_end, BLOCK_K)
     if SPLIT:
         # The combine kernel may take its places on the device now; it waits for this one's stores.
         gdc_launch_dependents()
@@ -316,10 +308,6 @@ def sparse_wide_kernel(
             # What was in shared memory is done with when it is written for this.
             barrier()
             report_lists(
-                flag_memory, flag_counters, flag_call, token, split, num_splits,
-                (prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride,
-                 num_prefix_indices, num_pool_rows),
-                (extend_indptr_ptr, extend_indptr_stride, extend_indices_ptr, extend_indices_stride,
-                 num_extend_indices, num_kv_rows),
-                EXTEND, SPLIT, BLOCK_K, num_warps,
+                flag_memory, flag_counters, flag_call, token, split, num_splits, prefix, extend, EXTEND, SPLIT, BLOCK_K,
+                num_warps,
             )  # fmt: skip

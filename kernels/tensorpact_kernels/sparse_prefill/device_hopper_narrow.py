@@ -26,8 +26,7 @@ from tensorpact_kernels.sparse_prefill.device_hopper import (
     is_past,
     with_sink,
 )
-from tensorpact_kernels.sparse_prefill.device_hopper_report import report_lists, share_of, tiles_of
-from tensorpact_kernels.sparse_prefill.device_lists import clamp_span, is_wrong, load_span
+from tensorpact_kernels.sparse_prefill.device_hopper_report import load_lists, report_lists, share_of
 
 
 @no_type_check
@@ -93,24 +92,17 @@ def sparse_narrow_kernel(
     tile = gl.allocate_shared_memory(dtype, [BLOCK_K, BLOCK_D], WIDE)
     weights_tile = gl.allocate_shared_memory(dtype, [BLOCK_K, BLOCK_H], NARROW)
 
-    prefix_begin, prefix_end = load_span(prefix_indptr_ptr, prefix_indptr_stride, token)
-    wrong_span = False
-    if flag_memory is not None:
-        wrong_span = is_wrong(prefix_begin, prefix_end, num_prefix_indices)
-    prefix_begin, prefix_end = clamp_span(prefix_begin, prefix_end, num_prefix_indices)
-    extend_begin, extend_end = prefix_end, prefix_end
-    if EXTEND:
-        extend_begin, extend_end = load_span(extend_indptr_ptr, extend_indptr_stride, token)
-        if flag_memory is not None:
-            wrong_span = wrong_span | is_wrong(extend_begin, extend_end, num_extend_indices)
-        extend_begin, extend_end = clamp_span(extend_begin, extend_end, num_extend_indices)
-    prefix = (prefix_indices_ptr, prefix_indices_stride, prefix_begin, prefix_end, num_pool_rows)
-    extend = (extend_indices_ptr, extend_indices_stride, extend_begin, extend_end, num_kv_rows)
+    prefix = (
+        prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride, num_prefix_indices,
+        num_pool_rows,
+    )  # fmt: skip
+    extend = (
+        extend_indptr_ptr, extend_indptr_stride, extend_indices_ptr, extend_indices_stride, num_extend_indices,
+        num_kv_rows,
+    )  # fmt: skip
+    lists, tiles, wrong_span = load_lists(prefix, extend, token, EXTEND, BLOCK_K)
     pool = (pool_ptr, pool_stride_row)
     kv = (kv_ptr, kv_stride_row)
-    prefix_tiles = tiles_of(prefix_begin, prefix_end, BLOCK_K)
-    lists = (prefix_tiles, prefix, extend)
-    tiles = prefix_tiles + tiles_of(extend_begin, extend_end, BLOCK_K)
     if SPLIT:
         # The combine kernel may take its places on the device now; it waits for this one's stores.
         gdc_launch_dependents()
@@ -191,10 +183,6 @@ def sparse_narrow_kernel(
         barrier()
         if (first_head == 0) & (gl.max(past, axis=0) > 0):
             report_lists(
-                flag_memory, flag_counters, flag_call, token, split, num_splits,
-                (prefix_indptr_ptr, prefix_indptr_stride, prefix_indices_ptr, prefix_indices_stride,
-                 num_prefix_indices, num_pool_rows),
-                (extend_indptr_ptr, extend_indptr_stride, extend_indices_ptr, extend_indices_stride,
-                 num_extend_indices, num_kv_rows),
-                EXTEND, SPLIT, BLOCK_K, num_warps,
+                flag_memory, flag_counters, flag_call, token, split, num_splits, prefix, extend, EXTEND, SPLIT, BLOCK_K,
+                num_warps,
             )  # fmt: skip

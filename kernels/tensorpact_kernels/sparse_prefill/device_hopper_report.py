@@ -15,7 +15,15 @@ from triton.experimental.gluon import language as gl
 
 from tensorpact.reporting.device import tell
 from tensorpact_kernels.sparse_prefill.device_lists import EXTEND as EXTEND_LIST
-from tensorpact_kernels.sparse_prefill.device_lists import INDEX, PREFIX, SCAN, clamp_span, load_span, report_span
+from tensorpact_kernels.sparse_prefill.device_lists import (
+    INDEX,
+    PREFIX,
+    SCAN,
+    clamp_span,
+    is_wrong,
+    load_span,
+    report_span,
+)
 
 
 @no_type_check
@@ -23,6 +31,41 @@ from tensorpact_kernels.sparse_prefill.device_lists import INDEX, PREFIX, SCAN, 
 def tiles_of(begin, end, BLOCK_K: gl.constexpr):
     """Return how many tiles of keys a list takes."""
     return ((end - begin + BLOCK_K - 1) // BLOCK_K).to(gl.int32)
+
+
+@no_type_check
+@gluon.jit
+def _load_list(given, token):
+    """Return a token's list, clamped into the indices that there are, and whether its offsets are wrong as they are."""
+    indptr_ptr, indptr_stride, indices_ptr, indices_stride, num_indices, num_rows = given
+    begin, end = load_span(indptr_ptr, indptr_stride, token)
+    wrong = is_wrong(begin, end, num_indices)
+    begin, end = clamp_span(begin, end, num_indices)
+    return (indices_ptr, indices_stride, begin, end, num_rows), wrong
+
+
+@no_type_check
+@gluon.jit
+def load_lists(prefix, extend, token, EXTEND: gl.constexpr, BLOCK_K: gl.constexpr):
+    """Return a token's lists as the loop takes them, how many tiles they have, and whether their offsets are wrong.
+
+    Args:
+        prefix: Offsets with their stride, indices with their stride and number, and rows in the pool.
+        extend: The same of the list of new rows.
+        token: The token.
+        EXTEND: Whether there is the second list.
+        BLOCK_K: Indices of a tile.
+    """
+    prefix_list, wrong = _load_list(prefix, token)
+    extend_list = prefix_list
+    if EXTEND:
+        extend_list, extend_wrong = _load_list(extend, token)
+        wrong = wrong | extend_wrong
+    prefix_tiles = tiles_of(prefix_list[2], prefix_list[3], BLOCK_K)
+    tiles = prefix_tiles
+    if EXTEND:
+        tiles += tiles_of(extend_list[2], extend_list[3], BLOCK_K)
+    return (prefix_tiles, prefix_list, extend_list), tiles, wrong
 
 
 @no_type_check
